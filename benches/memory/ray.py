@@ -1,0 +1,22 @@
+"""A driver that has trained once and is idle: the runner looks at the processes beside it, then closes its input."""
+
+import os
+import sys
+
+import ray
+from ray import train
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+
+def loop() -> None:
+    train.report({"step": 0})
+
+
+ray.init(num_cpus=2, include_dashboard=False)
+DataParallelTrainer(
+    loop,
+    scaling_config=train.ScalingConfig(num_workers=2),
+    run_config=train.RunConfig(storage_path=os.environ["BENCH_STORAGE"]),
+).fit()
+print("IDLE", flush=True)
+sys.stdin.read()

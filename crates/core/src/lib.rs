@@ -1,0 +1,19 @@
+//! Everything that decides, as plain state machines: an event goes in, commands and a reason come out.
+//!
+//! No clock, no I/O, no randomness and no async live here: time and chance are arguments, timers are commands.
+//! The shells around it (head, agent) carry out what is decided. So every decision can be scripted, replayed and
+//! property-tested, and ten thousand workers fit into one thread.
+
+mod collate;
+mod devices;
+mod placement;
+mod reduce;
+mod run;
+mod waits;
+
+pub use collate::{Collated, Collator, REPORT_WINDOW, ReportError};
+pub use devices::Devices;
+pub use placement::{Decision, NodeResources, Placement, PlacementRequest, Share};
+pub use reduce::reduce;
+pub use run::{Command, Ending, Event, Outcome, RunMachine, Timer};
+pub use waits::WaitKind;

@@ -1,0 +1,520 @@
+//! The run controller: from a submitted run to its one ending.
+//!
+//! RUN-1: a run ends exactly once, and only when every process of its group is gone.
+//! RUN-2: an ending has one cause: the first failure, by the order in which the events came.
+//! RUN-3: no worker is stopped without a reason that is returned with the command.
+//! RUN-4: a checkpoint commits once, when every rank's report of its number is in; the run waits for it before it ends.
+//! RUN-5: what was collated before a failure is committed before the ending.
+//!
+//! Restarts are not here yet: a failure of any rank ends the run.
+
+mod report;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+
+use crate::collate::{Collated, Collator};
+use crate::waits::{Released, Wait, WaitKind, Waits, ranks_text};
+
+/// How long the other ranks may add their own failures to the first one before all are ended.
+const GATHER: Duration = Duration::from_millis(150);
+/// How long a worker that has returned may take to leave.
+const LEAVE: Duration = Duration::from_secs(10);
+/// How long workers may take to clean up when the user stops the run.
+const CLEAN_UP: Duration = Duration::from_millis(1_500);
+/// How often a wait that goes on is told of.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<R> {
+    /// The placement found room.
+    Placed,
+    /// The group can never be placed, or its files cannot be made.
+    Refused(Failure),
+    WorkerStarted { rank: Rank },
+    WorkerReady { rank: Rank },
+    Reported { rank: Rank, sequence: u64, report: R, checkpoint: bool },
+    CheckpointCommitted { iteration: u64, path: String },
+    CheckpointRejected { iteration: u64, failure: Failure },
+    WorkerWaits { rank: Rank, kind: WaitKind, sequence: u64, payload: Vec<u8> },
+    WorkerReturned { rank: Rank, value: Option<String> },
+    WorkerFailed(WorkerFailure),
+    WorkerExited { rank: Rank, exit: ExitStatus, last_output: String },
+    WorkerNotStarted { rank: Rank, failure: Failure },
+    StopRequested { reason: String, force: bool },
+    TimerFired(Timer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Timer {
+    /// The other ranks have had their time to tell of their failures.
+    Gather,
+    /// A wait or a start is still going on.
+    Warn,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command<R> {
+    ChangeStatus(RunStatus),
+    StartGroup { attempt: Attempt },
+    /// Workers that do not leave within `grace` are killed.
+    StopGroup { attempt: Attempt, grace: Duration },
+    /// `checkpoint`: these ranks have staged files for it, to be committed with it.
+    CommitReport { collated: Collated<R>, checkpoint: Vec<Rank> },
+    Release { rank: Rank, kind: WaitKind, sequence: u64, result: Result<Vec<u8>, Failure> },
+    SetTimer { timer: Timer, after: Duration },
+    Warn(String),
+    TellFailures(Vec<WorkerFailure>),
+    EndRun(Ending),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ending {
+    pub status: RunStatus,
+    pub headline: String,
+    /// Absent when the run finished.
+    pub failure: Option<Failure>,
+    /// The first failure first.
+    pub failures: Vec<WorkerFailure>,
+    pub return_value: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome<R> {
+    pub commands: Vec<Command<R>>,
+    /// Why, in a sentence that the journal, the log and the status show. Empty for an event that decides nothing.
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkerState {
+    NotStarted,
+    Started,
+    Running,
+    Returned,
+    Failed,
+    Gone,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Waiting,
+    Starting,
+    Running,
+    /// A rank failed; the others may still tell what they saw.
+    Gathering,
+    /// The group was told to go, for this ending.
+    Stopping(Box<Ending>),
+    Ended,
+}
+
+/// How many workers are in which states: kept beside the states, so that no event looks at every worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    /// Have not begun the function.
+    not_ready: usize,
+    /// Have neither failed nor returned nor gone.
+    untold: usize,
+    returned: usize,
+    gone: usize,
+}
+
+impl WorkerState {
+    fn is_ready(self) -> bool {
+        !matches!(self, WorkerState::NotStarted | WorkerState::Started)
+    }
+
+    fn is_told(self) -> bool {
+        matches!(self, WorkerState::Failed | WorkerState::Returned | WorkerState::Gone)
+    }
+}
+
+pub struct RunMachine<R> {
+    attempt: Attempt,
+    state: State,
+    workers: Vec<WorkerState>,
+    counts: Counts,
+    collator: Collator<R>,
+    waits: Waits,
+    failures: Vec<WorkerFailure>,
+    return_value: Option<String>,
+    /// Reports whose checkpoint is being committed.
+    committing: Vec<u64>,
+    committed: VecDeque<(u64, Result<String, Failure>)>,
+    staged: report::Staged,
+    warned_of_absence: bool,
+    warning: bool,
+}
+
+impl<R> RunMachine<R> {
+    pub fn new(world_size: u32) -> Self {
+        Self {
+            attempt: Attempt(0),
+            state: State::Waiting,
+            workers: vec![WorkerState::NotStarted; world_size as usize],
+            counts: Counts { not_ready: world_size as usize, untold: world_size as usize, returned: 0, gone: 0 },
+            collator: Collator::new(world_size),
+            waits: Waits::default(),
+            failures: Vec::new(),
+            return_value: None,
+            committing: Vec::new(),
+            committed: VecDeque::new(),
+            staged: report::Staged::default(),
+            warned_of_absence: false,
+            warning: false,
+        }
+    }
+
+    pub fn attempt(&self) -> Attempt {
+        self.attempt
+    }
+
+    pub fn status(&self) -> RunStatus {
+        match &self.state {
+            State::Waiting => RunStatus::Waiting,
+            State::Starting => RunStatus::Starting,
+            State::Running => RunStatus::Running,
+            State::Gathering | State::Stopping(_) => RunStatus::Stopping,
+            State::Ended => RunStatus::Finished,
+        }
+    }
+
+    pub fn on_event(&mut self, event: Event<R>) -> Outcome<R> {
+        let mut out = Outcome { commands: Vec::new(), reason: String::new() };
+        if self.state == State::Ended {
+            return out;
+        }
+        match event {
+            Event::Placed => self.on_placed(&mut out),
+            Event::Refused(failure) => self.on_refused(failure, &mut out),
+            Event::WorkerStarted { rank } => self.on_worker_started(rank, &mut out),
+            Event::WorkerReady { rank } => self.on_worker_ready(rank, &mut out),
+            Event::Reported { rank, sequence, report, checkpoint } => {
+                self.on_reported(rank, sequence, report, checkpoint, &mut out);
+            }
+            Event::CheckpointCommitted { iteration, path } => self.on_commit(iteration, Ok(path), &mut out),
+            Event::CheckpointRejected { iteration, failure } => self.on_commit(iteration, Err(failure), &mut out),
+            Event::WorkerWaits { rank, kind, sequence, payload } => {
+                self.on_worker_waits(rank, Wait { kind, sequence, payload }, &mut out);
+            }
+            Event::WorkerReturned { rank, value } => self.on_worker_returned(rank, value, &mut out),
+            Event::WorkerFailed(failure) => self.on_worker_failed(failure, &mut out),
+            Event::WorkerExited { rank, exit, last_output } => self.on_worker_exited(rank, exit, last_output, &mut out),
+            Event::WorkerNotStarted { rank, failure } => {
+                self.mark_gone(rank);
+                self.on_worker_failed(WorkerFailure::of_process(rank, failure, String::new()), &mut out);
+            }
+            Event::StopRequested { reason, force } => self.on_stop_requested(&reason, force, &mut out),
+            Event::TimerFired(timer) => self.on_timer(timer, &mut out),
+        }
+        self.end_if_done(&mut out);
+        out
+    }
+
+    fn on_placed(&mut self, out: &mut Outcome<R>) {
+        if self.state != State::Waiting {
+            return;
+        }
+        self.state = State::Starting;
+        out.reason = format!("{} workers have room", self.workers.len());
+        out.commands.push(Command::ChangeStatus(RunStatus::Starting));
+        out.commands.push(Command::StartGroup { attempt: self.attempt });
+        self.keep_warning(out);
+    }
+
+    fn on_refused(&mut self, failure: Failure, out: &mut Outcome<R>) {
+        out.reason.clone_from(&failure.message);
+        let ending = Ending {
+            status: RunStatus::Failed,
+            headline: failure.message.clone(),
+            failure: Some(failure),
+            failures: Vec::new(),
+            return_value: None,
+        };
+        self.state = State::Ended;
+        out.commands.push(Command::EndRun(ending));
+    }
+
+    fn on_worker_started(&mut self, rank: Rank, out: &mut Outcome<R>) {
+        if self.workers[rank.index()] == WorkerState::NotStarted {
+            self.move_worker(rank, WorkerState::Started);
+            out.reason = format!("rank {rank} has a process");
+        }
+    }
+
+    fn on_worker_ready(&mut self, rank: Rank, out: &mut Outcome<R>) {
+        if !self.workers[rank.index()].is_ready() {
+            self.move_worker(rank, WorkerState::Running);
+        }
+        if self.state == State::Starting && self.counts.not_ready == 0 {
+            self.state = State::Running;
+            out.reason = "every rank runs the function".to_owned();
+            out.commands.push(Command::ChangeStatus(RunStatus::Running));
+        }
+    }
+
+    fn on_worker_waits(&mut self, rank: Rank, wait: Wait, out: &mut Outcome<R>) {
+        if wait.kind == WaitKind::Checkpoint
+            && let Some((_, result)) = self.committed.iter().find(|(k, _)| *k == wait.sequence + 1)
+        {
+            let result = result.clone().map(String::into_bytes);
+            out.commands.push(Command::Release { rank, kind: wait.kind, sequence: wait.sequence, result });
+            return;
+        }
+        self.waits.join(rank, wait);
+        let granted = self.collator.granted();
+        let mut released = self.waits.release_grants(granted);
+        released.extend(self.waits.release_collective(self.workers.len()));
+        release(released, out);
+        self.fail_if_hopeless(out);
+        self.keep_warning(out);
+    }
+
+    fn on_worker_returned(&mut self, rank: Rank, value: Option<String>, out: &mut Outcome<R>) {
+        if self.workers[rank.index()].is_told() {
+            return;
+        }
+        self.move_worker(rank, WorkerState::Returned);
+        if rank == Rank::ZERO {
+            self.return_value = value;
+        }
+        out.reason = format!("rank {rank} returned after {} reports", self.collator.delivered(rank));
+        self.waits.leave(rank);
+        self.collator.on_returned(rank);
+        self.commit_collated(out);
+        self.fail_if_hopeless(out);
+        self.finish_if_returned(out);
+    }
+
+    fn on_worker_failed(&mut self, failure: WorkerFailure, out: &mut Outcome<R>) {
+        let rank = failure.rank;
+        match self.workers[rank.index()] {
+            WorkerState::Failed => return,
+            WorkerState::Gone => {}
+            _ => self.move_worker(rank, WorkerState::Failed),
+        }
+        self.waits.leave(rank);
+        out.reason = failure.headline();
+        match self.state {
+            State::Gathering => self.failures.push(failure),
+            State::Stopping(_) | State::Ended => {}
+            State::Waiting | State::Starting | State::Running => {
+                self.failures.push(failure);
+                self.state = State::Gathering;
+                out.commands.push(Command::ChangeStatus(RunStatus::Stopping));
+                out.commands.push(Command::SetTimer { timer: Timer::Gather, after: GATHER });
+            }
+        }
+        self.stop_if_all_told(out);
+    }
+
+    fn on_worker_exited(&mut self, rank: Rank, exit: ExitStatus, last_output: String, out: &mut Outcome<R>) {
+        let before = self.workers[rank.index()];
+        if before == WorkerState::Gone {
+            return;
+        }
+        self.mark_gone(rank);
+        out.reason = format!("the process of rank {rank} ended with {exit}");
+        if !before.is_told() && !matches!(self.state, State::Stopping(_)) {
+            let failure = report::failure_of_exit(exit);
+            self.on_worker_failed(WorkerFailure::of_process(rank, failure, last_output), out);
+        } else if before == WorkerState::Returned && exit != ExitStatus::Code(0) {
+            out.commands.push(Command::Warn(format!("rank {rank} returned, and its process then ended with {exit}")));
+        }
+        self.stop_if_all_told(out);
+    }
+
+    fn on_stop_requested(&mut self, reason: &str, force: bool, out: &mut Outcome<R>) {
+        let grace = if force { Duration::ZERO } else { CLEAN_UP };
+        out.reason = format!("stopped: {reason}");
+        match &self.state {
+            State::Ended => {}
+            State::Stopping(_) if !force => {}
+            State::Stopping(_) => out.commands.push(Command::StopGroup { attempt: self.attempt, grace }),
+            State::Waiting => self.on_refused(Failure::new(ErrorCode::Aborted, reason), out),
+            State::Starting | State::Running | State::Gathering => {
+                let ending = self.ending_of_stop(reason);
+                self.stop_group(ending, grace, out);
+            }
+        }
+    }
+
+    fn ending_of_stop(&self, reason: &str) -> Ending {
+        if !self.failures.is_empty() {
+            return self.ending_of_failure();
+        }
+        let failure = Failure::new(ErrorCode::Aborted, reason);
+        Ending {
+            status: RunStatus::Aborted,
+            headline: format!("stopped: {reason}"),
+            failure: Some(failure),
+            failures: Vec::new(),
+            return_value: None,
+        }
+    }
+
+    fn on_timer(&mut self, timer: Timer, out: &mut Outcome<R>) {
+        match timer {
+            Timer::Gather if self.state == State::Gathering => {
+                out.reason = "the other ranks had their time to tell".to_owned();
+                let ending = self.ending_of_failure();
+                self.stop_group(ending, Duration::ZERO, out);
+            }
+            Timer::Gather => {}
+            Timer::Warn => {
+                self.warning = false;
+                self.warn_of_slowness(out);
+                self.keep_warning(out);
+            }
+        }
+    }
+
+    fn warn_of_slowness(&mut self, out: &mut Outcome<R>) {
+        let every = WARN_EVERY.as_secs();
+        if self.state == State::Starting {
+            let late: Vec<Rank> = (0..)
+                .zip(&self.workers)
+                .filter(|(_, w)| !w.is_ready())
+                .map(|(rank, _)| Rank(rank))
+                .collect();
+            out.commands.push(Command::Warn(format!("{} not started after {every} s", ranks_text(&late))));
+        } else if !self.waits.is_empty() {
+            let missing = self.waits.missing(self.workers.len());
+            let text = format!("{} for {every} s: {} not there", self.waits.describe(|_| true), ranks_text(&missing));
+            out.commands.push(Command::Warn(text));
+        }
+    }
+
+    fn keep_warning(&mut self, out: &mut Outcome<R>) {
+        if !self.warning && (self.state == State::Starting || !self.waits.is_empty()) {
+            self.warning = true;
+            out.commands.push(Command::SetTimer { timer: Timer::Warn, after: WARN_EVERY });
+        }
+    }
+
+    /// Once every rank has failed, returned or gone, there is nothing to gather any more.
+    fn stop_if_all_told(&mut self, out: &mut Outcome<R>) {
+        if self.state == State::Gathering && self.counts.untold == 0 {
+            let ending = self.ending_of_failure();
+            self.stop_group(ending, Duration::ZERO, out);
+        }
+    }
+
+    fn ending_of_failure(&self) -> Ending {
+        let first = &self.failures[0];
+        Ending {
+            status: RunStatus::Failed,
+            headline: first.headline(),
+            failure: Some(first.failure.clone()),
+            failures: self.failures.clone(),
+            return_value: None,
+        }
+    }
+
+    /// A failure that is no rank's own: the ranks' calls do not fit together, or a checkpoint cannot be kept.
+    fn fail_run(&mut self, failure: Failure, out: &mut Outcome<R>) {
+        if !matches!(self.state, State::Starting | State::Running) {
+            return;
+        }
+        out.reason.clone_from(&failure.message);
+        let ending = Ending {
+            status: RunStatus::Failed,
+            headline: failure.message.clone(),
+            failure: Some(failure),
+            failures: Vec::new(),
+            return_value: None,
+        };
+        self.stop_group(ending, Duration::ZERO, out);
+    }
+
+    fn fail_if_hopeless(&mut self, out: &mut Outcome<R>) {
+        let all_bound = self.waits.len() + self.counts.returned >= self.workers.len();
+        if self.waits.is_empty() || !self.committing.is_empty() || (self.counts.returned == 0 && !all_bound) {
+            return;
+        }
+        let returned: Vec<Rank> = (0..)
+            .zip(&self.workers)
+            .filter(|(_, w)| **w == WorkerState::Returned)
+            .map(|(rank, _)| Rank(rank))
+            .collect();
+        if let Some(failure) = self.waits.hopeless(self.workers.len(), &returned) {
+            self.fail_run(failure, out);
+        }
+    }
+
+    fn finish_if_returned(&mut self, out: &mut Outcome<R>) {
+        let open = matches!(self.state, State::Starting | State::Running);
+        if open && self.counts.returned == self.workers.len() && self.committing.is_empty() {
+            out.reason = "every rank returned".to_owned();
+            let ending = Ending {
+                status: RunStatus::Finished,
+                headline: "finished".to_owned(),
+                failure: None,
+                failures: Vec::new(),
+                return_value: self.return_value.clone(),
+            };
+            self.stop_group(ending, LEAVE, out);
+        }
+    }
+
+    fn stop_group(&mut self, ending: Ending, grace: Duration, out: &mut Outcome<R>) {
+        if !ending.failures.is_empty() {
+            out.commands.push(Command::TellFailures(ending.failures.clone()));
+        }
+        if self.state != State::Gathering {
+            out.commands.push(Command::ChangeStatus(RunStatus::Stopping));
+        }
+        self.state = State::Stopping(Box::new(ending));
+        out.commands.push(Command::StopGroup { attempt: self.attempt, grace });
+    }
+
+    fn end_if_done(&mut self, out: &mut Outcome<R>) {
+        let State::Stopping(ending) = &self.state else { return };
+        if self.counts.gone == self.workers.len() && self.committing.is_empty() {
+            out.commands.push(Command::EndRun((**ending).clone()));
+            self.state = State::Ended;
+        }
+    }
+
+    fn mark_gone(&mut self, rank: Rank) {
+        if self.workers[rank.index()] != WorkerState::Gone {
+            self.move_worker(rank, WorkerState::Gone);
+        }
+        self.waits.leave(rank);
+    }
+
+    fn move_worker(&mut self, rank: Rank, to: WorkerState) {
+        let from = std::mem::replace(&mut self.workers[rank.index()], to);
+        self.counts.not_ready -= usize::from(!from.is_ready() && to.is_ready());
+        self.counts.untold -= usize::from(!from.is_told() && to.is_told());
+        self.counts.returned += usize::from(to == WorkerState::Returned);
+        self.counts.gone += usize::from(to == WorkerState::Gone);
+    }
+
+    pub fn check_invariants(&self) {
+        self.collator.check_invariants();
+        let count = |is: fn(WorkerState) -> bool| self.workers.iter().filter(|w| is(**w)).count();
+        let gone = count(|w| w == WorkerState::Gone);
+        assert_eq!(self.counts.gone, gone, "RUN-1: the counts follow the states");
+        assert_eq!(self.counts.not_ready, count(|w| !w.is_ready()), "RUN-1: the counts follow the states");
+        assert_eq!(self.counts.untold, count(|w| !w.is_told()), "RUN-1: the counts follow the states");
+        if self.state == State::Ended && self.workers.iter().any(|w| *w != WorkerState::NotStarted) {
+            assert_eq!(gone, self.workers.len(), "RUN-1: no process outlives the run");
+            assert!(self.committing.is_empty(), "RUN-4: the run waits for its checkpoints");
+        }
+        if self.state == State::Gathering {
+            assert!(!self.failures.is_empty(), "RUN-2: nothing is stopped without a cause");
+        }
+    }
+}
+
+fn release<R>(released: Vec<Released>, out: &mut Outcome<R>) {
+    out.commands.extend(released.into_iter().map(|wait| Command::Release {
+        rank: wait.rank,
+        kind: wait.kind,
+        sequence: wait.sequence,
+        result: wait.result,
+    }));
+}

@@ -1,0 +1,184 @@
+//! What ranks wait for, and when a wait has become hopeless.
+//!
+//! A rank waits in at most one place at a time: a barrier or broadcast, the commit of a checkpoint, or a place to report into.
+//! WAIT-1: a barrier or broadcast is released when every rank has joined the one of the same number, with rank 0's payload.
+//! WAIT-2: only proof ends a wait with an error: a rank that is needed has returned, joined something else under the same
+//!   number, or every rank that is left waits for another. Slowness never does.
+
+use std::collections::BTreeMap;
+
+use carril_types::{ErrorCode, Failure, Rank};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WaitKind {
+    Barrier,
+    Broadcast,
+    /// For the commit of the checkpoint that came with this rank's report of that number.
+    Checkpoint,
+    /// For the slower ranks, to report more than that number.
+    Grant,
+}
+
+impl WaitKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            WaitKind::Barrier => "barrier",
+            WaitKind::Broadcast => "broadcast",
+            WaitKind::Checkpoint => "checkpoint",
+            WaitKind::Grant => "grant",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [WaitKind::Barrier, WaitKind::Broadcast, WaitKind::Checkpoint, WaitKind::Grant]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+
+    fn is_collective(self) -> bool {
+        matches!(self, WaitKind::Barrier | WaitKind::Broadcast)
+    }
+
+    fn describe(self, sequence: u64) -> String {
+        match self {
+            WaitKind::Barrier => format!("in `barrier` number {}", sequence + 1),
+            WaitKind::Broadcast => format!("in `broadcast_from_rank_zero`, collective number {}", sequence + 1),
+            WaitKind::Checkpoint => format!("for the checkpoint of report {}", sequence + 1),
+            WaitKind::Grant => format!("to make report {}", sequence + 1),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Wait {
+    pub kind: WaitKind,
+    pub sequence: u64,
+    pub payload: Vec<u8>,
+}
+
+/// A wait that has ended: what the rank is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Released {
+    pub rank: Rank,
+    pub kind: WaitKind,
+    pub sequence: u64,
+    pub result: Result<Vec<u8>, Failure>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waits {
+    waiting: BTreeMap<Rank, Wait>,
+}
+
+impl Waits {
+    pub fn join(&mut self, rank: Rank, wait: Wait) {
+        self.waiting.insert(rank, wait);
+    }
+
+    pub fn leave(&mut self, rank: Rank) {
+        self.waiting.remove(&rank);
+    }
+
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Releases the collective in which every rank has arrived, if there is one.
+    pub fn release_collective(&mut self, world_size: usize) -> Vec<Released> {
+        if self.waiting.len() < world_size {
+            return Vec::new();
+        }
+        let first = &self.waiting[&Rank::ZERO];
+        let (kind, sequence) = (first.kind, first.sequence);
+        let together = self.waiting.values().all(|wait| wait.kind == kind && wait.sequence == sequence);
+        if !kind.is_collective() || !together {
+            return Vec::new();
+        }
+        let payload = first.payload.clone();
+        self.take(|_, _| true, |_| Ok(payload.clone()))
+    }
+
+    pub fn release_checkpoint(&mut self, sequence: u64, result: &Result<Vec<u8>, Failure>) -> Vec<Released> {
+        self.take(|_, wait| wait.kind == WaitKind::Checkpoint && wait.sequence == sequence, |_| result.clone())
+    }
+
+    pub fn release_grants(&mut self, granted: u64) -> Vec<Released> {
+        let payload = granted.to_string().into_bytes();
+        self.take(|_, wait| wait.kind == WaitKind::Grant && wait.sequence < granted, |_| Ok(payload.clone()))
+    }
+
+    /// The proof that no wait can end, if there is one: who waits where, and who will not come.
+    pub fn hopeless(&self, world_size: usize, returned: &[Rank]) -> Option<Failure> {
+        let collective = self.waiting.values().find(|wait| wait.kind.is_collective());
+        if let Some(wait) = collective
+            && !returned.is_empty()
+        {
+            let waiting = self.describe(|_| true);
+            let message = format!("{} returned while {waiting}", ranks_text(returned));
+            return Some(
+                Failure::new(ErrorCode::CollectiveMismatch, message)
+                    .hint(format!("every rank must call `{}` the same number of times", wait.kind.name())),
+            );
+        }
+        if self.waiting.len() + returned.len() < world_size || self.waiting.is_empty() {
+            return None;
+        }
+        let message = format!("the ranks wait for each other: {}", self.describe(|_| true));
+        Some(
+            Failure::new(ErrorCode::CollectiveMismatch, message)
+                .hint("every rank must make the same calls of `barrier`, `broadcast_from_rank_zero` and `report` in the same order"),
+        )
+    }
+
+    pub fn describe(&self, keep: impl Fn(Rank) -> bool) -> String {
+        let mut places: Vec<(String, Vec<Rank>)> = Vec::new();
+        for (rank, wait) in self.waiting.iter().filter(|(rank, _)| keep(**rank)) {
+            let place = wait.kind.describe(wait.sequence);
+            match places.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, ranks)) => ranks.push(*rank),
+                None => places.push((place, vec![*rank])),
+            }
+        }
+        let parts = places.iter().map(|(place, ranks)| {
+            let verb = if ranks.len() == 1 { "waits" } else { "wait" };
+            format!("{} {verb} {place}", ranks_text(ranks))
+        });
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Ranks that are not waiting in a collective although others are.
+    pub fn missing(&self, world_size: usize) -> Vec<Rank> {
+        (0..world_size as u32).map(Rank).filter(|rank| !self.waiting.contains_key(rank)).collect()
+    }
+
+    fn take(
+        &mut self,
+        matches: impl Fn(Rank, &Wait) -> bool,
+        result: impl Fn(Rank) -> Result<Vec<u8>, Failure>,
+    ) -> Vec<Released> {
+        let ranks: Vec<Rank> = self.waiting.iter().filter(|(r, w)| matches(**r, w)).map(|(r, _)| *r).collect();
+        ranks
+            .into_iter()
+            .filter_map(|rank| {
+                let wait = self.waiting.remove(&rank)?;
+                Some(Released { rank, kind: wait.kind, sequence: wait.sequence, result: result(rank) })
+            })
+            .collect()
+    }
+}
+
+/// `rank 3`, `ranks 0 and 2`, `ranks 0, 1, 2, 3, 4 and 12 more`.
+pub(crate) fn ranks_text(ranks: &[Rank]) -> String {
+    const SHOWN: usize = 5;
+    let names: Vec<String> = ranks.iter().take(SHOWN).map(Rank::to_string).collect();
+    match (ranks.len(), names.split_last()) {
+        (1, _) => format!("rank {}", names[0]),
+        (count, _) if count > SHOWN => format!("ranks {} and {} more", names.join(", "), count - SHOWN),
+        (_, Some((last, first))) => format!("ranks {} and {last}", first.join(", ")),
+        (_, None) => "no rank".to_owned(),
+    }
+}

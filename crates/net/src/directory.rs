@@ -1,0 +1,124 @@
+//! The directory of a head: `carril-UID/<8 hex>/`, for its sockets, its blobs and its workers' report logs.
+//!
+//! It belongs to whoever holds the lock in it. The lock goes with the process, however that ends, so what a crash left
+//! behind is told from what is alive without looking at pids.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::fcntl::{Flock, FlockArg};
+use thiserror::Error;
+
+/// Socket paths end at 108 bytes on Linux; the names in the directory need some of them.
+const LONGEST: usize = 80;
+/// A directory without a lock may be one that is just being made.
+const FRESH: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Error)]
+pub enum DirectoryError {
+    #[error("`{}` belongs to another user or can be entered by others", path.display())]
+    Foreign { path: PathBuf },
+    #[error("cannot make `{}`: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// Removed with all that is in it when it is dropped.
+pub struct PrivateDirectory {
+    path: PathBuf,
+    _lock: Flock<File>,
+}
+
+impl PrivateDirectory {
+    pub fn create(random: [u8; 4]) -> Result<Self, DirectoryError> {
+        let root = root()?;
+        let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        let path = root.join(name);
+        let io = |source| DirectoryError::Io { path: path.clone(), source };
+        DirBuilder::new().mode(0o700).create(&path).map_err(io)?;
+        let lock = lock_of(&path).map_err(io)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for PrivateDirectory {
+    fn drop(&mut self) {
+        // Best effort: what stays is swept by the next start.
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Removes what processes that are gone have left behind.
+pub fn sweep() {
+    let Ok(root) = root() else { return };
+    let Ok(entries) = fs::read_dir(&root) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let dead = if path.join("lock").exists() { lock_of(&path).is_ok() } else { is_old(&path) };
+        if dead {
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+fn is_old(path: &Path) -> bool {
+    let age = fs::metadata(path).and_then(|meta| meta.modified()).ok().and_then(|time| time.elapsed().ok());
+    age.is_some_and(|age| age > FRESH)
+}
+
+fn lock_of(directory: &Path) -> io::Result<Flock<File>> {
+    let file = File::options().create(true).truncate(false).write(true).open(directory.join("lock"))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
+}
+
+/// `carril-UID` below `$XDG_RUNTIME_DIR` or the temporary directory, made if need be.
+fn root() -> Result<PathBuf, DirectoryError> {
+    let uid = nix::unistd::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| is_writable(path));
+    let base = [runtime, Some(std::env::temp_dir())]
+        .into_iter()
+        .flatten()
+        .find(|path| path.as_os_str().len() <= LONGEST)
+        .unwrap_or_else(|| PathBuf::from("/tmp"));
+    let root = base.join(format!("carril-{uid}"));
+    match DirBuilder::new().mode(0o700).create(&root) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(DirectoryError::Io { path: root, source }),
+    }
+    let meta = fs::symlink_metadata(&root).map_err(|source| DirectoryError::Io { path: root.clone(), source })?;
+    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
+        return Err(DirectoryError::Foreign { path: root });
+    }
+    Ok(root)
+}
+
+fn is_writable(path: &Path) -> bool {
+    nix::unistd::access(path, nix::unistd::AccessFlags::W_OK | nix::unistd::AccessFlags::X_OK).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_alive_is_not_swept_and_what_is_dead_is() {
+        let alive = PrivateDirectory::create([0xa1, 0xfe, 0, 1]).unwrap();
+        let dead = PrivateDirectory::create([0xde, 0xad, 0, 2]).unwrap();
+        let dead_path = dead.path().to_owned();
+        // As after kill -9: the lock is gone, the directory is not.
+        let kept = dead_path.with_extension("kept");
+        fs::rename(&dead_path, &kept).unwrap();
+        drop(dead);
+        fs::rename(&kept, &dead_path).unwrap();
+        sweep();
+        assert!(alive.path().exists());
+        assert!(!dead_path.exists());
+        assert_eq!(fs::metadata(alive.path()).unwrap().mode() & 0o777, 0o700);
+    }
+}

@@ -1,0 +1,16 @@
+//! How the parts find and reach each other: private directories, Unix sockets, versions, typed errors, blobs in pieces.
+//!
+//! NET-1: a socket lies in a directory that only its user can enter, and a peer of another user is turned away.
+//! NET-2: an error crosses the wire as a `Failure`; a transport that breaks becomes one too.
+//!
+//! TLS between hosts is not here yet.
+
+mod blobs;
+mod directory;
+mod socket;
+mod status;
+
+pub use blobs::{chunks, receive};
+pub use directory::{DirectoryError, PrivateDirectory, sweep};
+pub use socket::{accept_own, check_versions, connect};
+pub use status::{from_status, to_status};

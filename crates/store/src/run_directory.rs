@@ -1,0 +1,117 @@
+//! A run's directory: who may make it, what `run.json` and `params.json` say, where things lie.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use carril_types::{Metrics, OnExisting, RunStatus, Value, write_json};
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+use crate::owner::Owner;
+
+/// `run.json`: what was asked, by whom, and how it stands.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunRecord {
+    pub name: String,
+    pub run_id: String,
+    pub status: RunStatus,
+    pub started: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<f64>,
+    pub carril_version: String,
+    pub owner: Owner,
+    /// What the driver recorded of its request.
+    pub asked: serde_json::Value,
+}
+
+pub struct RunDirectory {
+    path: PathBuf,
+    record: RunRecord,
+}
+
+impl RunDirectory {
+    /// Makes the directory, or refuses: one that holds a run is never written over.
+    pub fn create(storage: &Path, record: RunRecord, on_existing: OnExisting) -> Result<Self, StoreError> {
+        let path = storage.join(&record.name);
+        fs::create_dir_all(storage).map_err(StoreError::io("make", storage))?;
+        match fs::create_dir(&path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_existing(&path, &record.name, on_existing)?,
+            Err(source) => return Err(StoreError::Io { what: "make", path, source }),
+        }
+        let directory = Self { path, record };
+        directory.write_record()?;
+        Ok(directory)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn write_params(&self, config: &Value) -> Result<(), StoreError> {
+        let mut text = String::new();
+        match config {
+            Value::Map(metrics) => write_json(&mut text, metrics),
+            other => write_json(&mut text, &Metrics(vec![("config".into(), other.clone())])),
+        }
+        text.push('\n');
+        let path = self.path.join("params.json");
+        fs::write(&path, text).map_err(StoreError::io("write", &path))
+    }
+
+    pub fn set_status(&mut self, status: RunStatus, ended: Option<f64>) -> Result<(), StoreError> {
+        self.record.status = status;
+        self.record.ended = ended;
+        self.write_record()
+    }
+
+    /// `error.txt` for people and `error.json` for programs.
+    pub fn write_error(&self, text: &str, json: &serde_json::Value) -> Result<(), StoreError> {
+        let path = self.path.join("error.txt");
+        fs::write(&path, text).map_err(StoreError::io("write", &path))?;
+        let path = self.path.join("error.json");
+        fs::write(&path, format!("{json:#}\n")).map_err(StoreError::io("write", &path))
+    }
+
+    /// What is only needed while the run goes on.
+    pub fn remove_staging(&self) {
+        let _ = fs::remove_dir_all(self.path.join(".staging"));
+    }
+
+    fn write_record(&self) -> Result<(), StoreError> {
+        let path = self.path.join("run.json");
+        let part = self.path.join("run.json.part");
+        let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
+        let write = || -> std::io::Result<()> {
+            let mut file = File::create(&part)?;
+            file.write_all(text.as_bytes())?;
+            file.write_all(b"\n")?;
+            fs::rename(&part, &path)
+        };
+        write().map_err(StoreError::io("write", &path))
+    }
+}
+
+fn check_existing(path: &Path, name: &str, on_existing: OnExisting) -> Result<(), StoreError> {
+    let (name, path) = (name.to_owned(), path.to_owned());
+    let record = fs::read(path.join("run.json")).ok().and_then(|json| serde_json::from_slice::<RunRecord>(&json).ok());
+    let Some(record) = record else {
+        let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+        return if empty { Ok(()) } else { Err(StoreError::RunExists { name, path }) };
+    };
+    if !record.status.is_end() {
+        // An owner on another host cannot be looked at: it counts as alive.
+        if record.owner.is_alive().unwrap_or(true) {
+            return Err(StoreError::RunLive { name, path, pid: record.owner.pid, host: record.owner.host });
+        }
+        return match on_existing {
+            OnExisting::Refuse => Err(StoreError::RunUnfinished { name, path }),
+            OnExisting::Reuse => Ok(()),
+        };
+    }
+    match on_existing {
+        OnExisting::Refuse => Err(StoreError::RunExists { name, path }),
+        OnExisting::Reuse => Ok(()),
+    }
+}

@@ -1,0 +1,17 @@
+//! The words that every part of Carril shares: ids, resources, metrics, run specifications, failures.
+//!
+//! No behaviour beyond parsing, arithmetic and printing of these words lives here, and no dependency but serde.
+
+mod failure;
+mod ids;
+mod json;
+mod resources;
+mod run;
+mod value;
+
+pub use failure::{ErrorCode, Failure, Origin, WorkerFailure};
+pub use ids::{Attempt, NodeId, Rank, RunId, WorkerKey};
+pub use json::write_json;
+pub use resources::{ResourceError, Resources};
+pub use run::{ExitStatus, OnExisting, PythonRuntime, Reduce, RunSpec, RunStatus, SpecError, WorkerCommand};
+pub use value::{Metrics, Object, Value};

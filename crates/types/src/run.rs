@@ -1,0 +1,167 @@
+//! What a driver asks for when it submits a run, and the words for how a run stands.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::resources::Resources;
+
+/// The interpreter that Python workers are forked from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PythonRuntime {
+    pub executable: String,
+    pub path: Vec<String>,
+}
+
+/// How a worker is started. The protocol beyond that knows no language.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerCommand {
+    Python(PythonRuntime),
+    Command { arguments: Vec<String> },
+}
+
+/// How a metric of all ranks becomes the run's one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduce {
+    Mean,
+    Sum,
+    Min,
+    Max,
+}
+
+/// What to do when the run's directory holds a run that has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExisting {
+    #[default]
+    Refuse,
+    /// Go on in the same directory with its latest checkpoint, as a Ray script expects.
+    Reuse,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSpec {
+    pub name: String,
+    pub storage_path: String,
+    pub num_workers: u32,
+    pub resources_per_worker: Resources,
+    pub worker: WorkerCommand,
+    pub working_directory: String,
+    #[serde(default)]
+    pub metrics_reduce: BTreeMap<String, Reduce>,
+    /// Every worker of a node sees the devices of all of them, its own at its local rank.
+    #[serde(default)]
+    pub share_devices: bool,
+    #[serde(default)]
+    pub on_existing: OnExisting,
+    /// JSON text of what was asked, for `run.json`.
+    #[serde(default)]
+    pub record: String,
+    #[serde(default = "one")]
+    pub threads_per_worker: f64,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// A field of a specification that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    pub field: &'static str,
+    pub reason: String,
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` {}", self.field, self.reason)
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl RunSpec {
+    pub fn check(&self) -> Result<(), SpecError> {
+        let wrong = |field, reason: String| Err(SpecError { field, reason });
+        if self.num_workers == 0 {
+            return wrong("num_workers", "must be at least 1".into());
+        }
+        if self.name.is_empty() || self.name == "." || self.name == ".." {
+            return wrong("name", format!("is `{}`: it must name a directory", self.name));
+        }
+        if let Some(bad) = self.name.chars().find(|c| *c == '/' || *c == '\0' || c.is_control()) {
+            return wrong("name", format!("is `{}`: it becomes a directory and cannot hold {bad:?}", self.name));
+        }
+        if self.name.len() > 200 {
+            return wrong("name", format!("has {} bytes: a directory's name has at most 200", self.name.len()));
+        }
+        if !self.storage_path.starts_with('/') {
+            return wrong("storage_path", format!("is `{}`: it must be an absolute path", self.storage_path));
+        }
+        if let WorkerCommand::Command { arguments } = &self.worker
+            && arguments.is_empty()
+        {
+            return wrong("worker", "has an empty command line".into());
+        }
+        Ok(())
+    }
+}
+
+/// How a run stands, in the word that is shown everywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStatus {
+    Waiting,
+    Starting,
+    Running,
+    Stopping,
+    Finished,
+    Failed,
+    Aborted,
+}
+
+impl RunStatus {
+    pub fn name(self) -> &'static str {
+        match self {
+            RunStatus::Waiting => "waiting",
+            RunStatus::Starting => "starting",
+            RunStatus::Running => "running",
+            RunStatus::Stopping => "stopping",
+            RunStatus::Finished => "finished",
+            RunStatus::Failed => "failed",
+            RunStatus::Aborted => "aborted",
+        }
+    }
+
+    pub fn is_end(self) -> bool {
+        matches!(self, RunStatus::Finished | RunStatus::Failed | RunStatus::Aborted)
+    }
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// How a process ended, as `waitid` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitStatus {
+    Code(i32),
+    Signal(i32),
+}
+
+impl fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ExitStatus::Code(code) => write!(f, "exit code {code}"),
+            ExitStatus::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+"""What a worker tells of an exception: its type and text, the traceback as the user should see it, and the place.
+
+Frames of ours are left out: a user reads from the training function downwards. The place is the innermost line in a
+file of the user's own, because the line inside a library is rarely the one to change.
+"""
+
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import traceback
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class ExceptionReport(NamedTuple):
+    """The arguments of the session's `failed`."""
+
+    message: str
+    exception_type: str
+    traceback: str
+    location: str
+    exception: bytes | None
+
+
+def describe(error: BaseException) -> ExceptionReport:
+    """Everything that a driver needs to show and to raise the exception again."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return ExceptionReport(_text(error), name, _traceback(error), _location(error.__traceback__), _pickled(error))
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as broken:
+        return f"(its text cannot be made: {type(broken).__name__})"
+
+
+def _traceback(error: BaseException) -> str:
+    import traceback
+
+    try:
+        rendered = traceback.TracebackException.from_exception(error, compact=True)
+        _drop_our_frames(rendered, set())
+        return "".join(rendered.format())
+    except Exception:
+        # An exception whose `__str__` raises, a source file that vanished: less is better than nothing.
+        return "".join(traceback.format_tb(error.__traceback__))
+
+
+def _drop_our_frames(rendered: "traceback.TracebackException | None", seen: set[int]) -> None:
+    if rendered is None or id(rendered) in seen:
+        return
+    seen.add(id(rendered))
+    own = [frame for frame in rendered.stack if not _is_ours(frame.filename)]
+    rendered.stack[:] = own
+    _drop_our_frames(rendered.__cause__, seen)
+    _drop_our_frames(rendered.__context__, seen)
+    for inner in getattr(rendered, "exceptions", None) or ():
+        _drop_our_frames(inner, seen)
+
+
+def _is_ours(filename: str) -> bool:
+    return filename.startswith((_PACKAGE, "<frozen runpy>", "<frozen importlib"))
+
+
+def _location(trace: TracebackType | None) -> str:
+    place, fallback = "", ""
+    while trace is not None:
+        filename = trace.tb_frame.f_code.co_filename
+        if not _is_ours(filename):
+            here = f"{_short(filename)}:{trace.tb_lineno}"
+            fallback = here
+            if not _is_library(filename):
+                place = here
+        trace = trace.tb_next
+    return place or fallback
+
+
+def _is_library(filename: str) -> bool:
+    if "/site-packages/" in filename or "/dist-packages/" in filename or filename.startswith("<frozen"):
+        return True
+    return filename.startswith(os.path.dirname(os.__file__) + os.sep)
+
+
+def _short(filename: str) -> str:
+    try:
+        inside = os.path.relpath(filename)
+    except (OSError, ValueError):  # the working directory was removed
+        return filename
+    return filename if inside.startswith("..") or filename.startswith("<") else inside
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """The exception as bytes that do come back as an exception, or None."""
+    from carril._internal.pickling import dumps, loads
+
+    try:
+        data = dumps(error)
+        # Classes whose constructor takes other arguments than the text pickle well and cannot be unpickled.
+        return data if isinstance(loads(data), BaseException) else None
+    except Exception:
+        return None
+
+
+def flush_output() -> None:
+    """Writes out what the process printed, also what C code left in its own buffers."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # closed or replaced by the user
+            continue
+    ctypes = sys.modules.get("ctypes")
+    if ctypes is not None:
+        ctypes.CDLL(None).fflush(None)

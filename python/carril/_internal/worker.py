@@ -1,0 +1,130 @@
+"""A worker: connects to its agent, sets up the framework, runs the user's function, tells how it ended.
+
+Started by a fork of the zygote, or plainly as `python -m carril._internal.worker`. The function runs in the main
+thread; heartbeats, reports and uploads are the native session's, on a thread of its own.
+
+WRK-1: what the user printed is written out before the end is told, so that output never comes after it.
+WRK-2: `session.failed` or `session.returned` is called exactly once.
+"""
+
+import os
+import signal
+import sys
+from types import ModuleType
+from typing import Any
+
+from carril._internal import torch_store
+from carril._internal.failure import describe, flush_output
+from carril._internal.pickling import dumps, loads
+from carril._native import Session
+
+
+def main() -> int:
+    """Runs the worker to its end and returns the exit code of the process."""
+    # Ctrl-C goes to the driver, which stops the run. A terminal would send it to the workers as well.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _show_crashes()
+    session = Session.connect()
+    try:
+        value = _run(session)
+    except BaseException as error:
+        flush_output()
+        session.failed(*describe(error))
+        session.wait_exit()
+        return 1
+    flush_output()
+    session.returned(value)
+    session.wait_exit()
+    return 0
+
+
+def _show_crashes() -> None:
+    """A crash in native code prints the Python line that it happened in."""
+    import faulthandler
+
+    try:
+        faulthandler.enable()
+    except (OSError, ValueError, AttributeError):  # no usable stderr
+        return
+
+
+def _run(session: Session) -> str | None:
+    """Runs the function. Returns the hash of the blob with what rank 0 returned."""
+    from carril.train import _session
+
+    # Before the function is unpickled: that may import torch.
+    torch_store.serve_when_torch_is_there()
+    _session.enter(session)
+    call = _load(session.function_path)
+    _session.set_details(call["details"])
+    backend = call["backend"]
+    if backend is not None:
+        backend.setup(session)
+    session.ready()
+    value = _call(call["function"], call["arguments"])
+    if backend is not None:
+        backend.teardown()
+    if session.rank != 0 or value is None:
+        return None
+    try:
+        data = dumps(value)
+    except Exception as error:
+        raise TypeError(
+            f"what rank 0 returned, a {type(value).__name__}, cannot be sent to the driver: {error}"
+        ) from error
+    return session.put_blob(data)
+
+
+def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
+    try:
+        return function(*arguments)
+    except SystemExit as leaving:
+        if leaving.code in (None, 0):
+            return None
+        raise
+
+
+def _load(path: str) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        data = file.read()
+    main_module = ModuleType("__main__")
+    sys.modules["__main__"] = main_module
+    call: dict[str, Any] = loads(data)
+    sys.argv[:] = call["argv"]
+    if call["script"]:
+        main_module.__file__ = call["script"]
+    # The script's functions and classes came by value. Where pickle and multiprocessing look for them by name, in
+    # `__main__`, they are put as well: `torch.save(model)` works with a class of the script.
+    function = getattr(call["function"], "__func__", call["function"])
+    if getattr(function, "__module__", None) == "__main__":
+        for name, value in getattr(function, "__globals__", {}).items():
+            if not name.startswith("__"):
+                setattr(main_module, name, value)
+    return call
+
+
+def run_and_exit() -> None:
+    """Runs the worker and leaves without the interpreter's teardown, which is slow with large libraries."""
+    code = 1
+    try:
+        code = main()
+    except BaseException as error:  # the session itself failed: the agent is gone, or never was
+        print(f"carril: the worker ends: {type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        _run_exit_functions()
+        flush_output()
+        os._exit(code)
+
+
+def _run_exit_functions() -> None:
+    import atexit
+
+    # Threads that the user left running are not waited for: one of them would hold the whole group.
+    try:
+        atexit._run_exitfuncs()
+    except BaseException as error:
+        print(f"carril: an exit function failed: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    run_and_exit()

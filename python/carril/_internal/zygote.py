@@ -1,0 +1,259 @@
+"""The process that workers are forked from: it has imported what the driver imports, and has run nothing.
+
+Started by the agent as `python -m carril._internal.zygote FD`. On the socket FD it answers requests one by one; a
+message is a length of four bytes, little-endian, and JSON, and descriptors ride with the first bytes.
+  {"op": "import", "path": […], "modules": […], "script": …}  →  {"imported": […], "failed": {…}, "seconds": …}
+  {"op": "fork", "environment": {…}, "directory": …, "path": […], "threads": …} with [output, store?]
+                                                              →  {"pid": …} or {"refused": reason}
+
+ZYG-1: only installed packages are imported here, never the user's files, and nothing of them is called.
+ZYG-2: no fork while a thread runs that imports did not start, or while a CUDA device is open.
+ZYG-3: the process ends when the agent closes the socket.
+"""
+
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+import warnings
+from typing import Any, NamedTuple
+
+from carril._internal.imports import installed_entries, is_installed_package, script_imports
+
+_LENGTH = struct.Struct("<I")
+_MOST_DESCRIPTORS = 8
+
+# What torch imports only when the first process group, DDP model, backward pass and optimizer step ask for it.
+_LAZY_PARTS = {
+    "torch": (
+        "torch.distributed",
+        "torch.distributed.rendezvous",
+        "torch._dynamo",
+        "torch.nn.parallel.distributed",
+        "torch.distributed.algorithms.join",
+        "torch.utils.data",
+        "torch.utils.data.distributed",
+        "torch.optim",
+    ),
+}
+
+# What every worker needs, whatever the user's function does.
+_OWN_PARTS = (
+    "cloudpickle",
+    "traceback",
+    "faulthandler",
+    "carril._internal.worker",
+    "carril.train",
+    "carril.train._session",
+    "carril.train._context",
+    "carril.train._checkpoint",
+    "carril.train.collective",
+    "carril.train.torch",
+    "carril.train.torch._config",
+    "carril.train.torch._prepare",
+)
+
+
+class ForkRequest(NamedTuple):
+    """What a new worker is to be, in the words of the protocol."""
+
+    environment: dict[str, str]
+    directory: str
+    path: list[str]
+    threads: int
+    descriptors: list[int]
+
+
+class Channel:
+    """One end of the socket pair."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+
+    def receive(self) -> tuple[dict[str, Any], list[int]] | None:
+        """The next request and its descriptors; None when the agent has closed its end."""
+        header, descriptors, _, _ = socket.recv_fds(self._socket, _LENGTH.size, _MOST_DESCRIPTORS)
+        header += self._read(_LENGTH.size - len(header))
+        if len(header) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack(header)
+        body = self._read(length)
+        return (json.loads(body), descriptors) if len(body) == length else None
+
+    def _read(self, length: int) -> bytes:
+        parts = []
+        while length > 0:
+            part = self._socket.recv(min(length, 1 << 20))
+            if not part:
+                break
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+    def send(self, answer: dict[str, Any]) -> None:
+        body = json.dumps(answer).encode()
+        self._socket.sendall(_LENGTH.pack(len(body)) + body)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Zygote:
+    """Imports and forks. `serve` returns in each child with what it is to be, and in the parent at the end."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._threads = _thread_count()
+
+    def serve(self) -> ForkRequest | None:
+        while True:
+            received = self._channel.receive()
+            if received is None:
+                return None
+            request, descriptors = received
+            if request["op"] == "import":
+                self._channel.send(self._import(request["path"], request["modules"], request.get("script")))
+            elif request["op"] == "fork":
+                wanted = ForkRequest(
+                    request["environment"], request["directory"], request["path"], request["threads"], descriptors
+                )
+                if self._fork(wanted):
+                    return wanted
+            else:
+                self._channel.send({"refused": f"unknown request `{request['op']}`"})
+            for descriptor in descriptors:
+                os.close(descriptor)
+
+    def _import(self, path: list[str], modules: list[str], script: str | None) -> dict[str, Any]:
+        started = time.monotonic()
+        answer: dict[str, Any] = {"imported": [], "failed": {}}
+        # With the driver's path it is decided what is installed; with the installed part of it is imported, so that an
+        # installed package cannot pull in a file of the user's.
+        names = list(modules) + (script_imports(script) if script else [])
+        installed = {top: is_installed_package(top, path) for top in {name.partition(".")[0] for name in names}}
+        before = sys.path[:]
+        sys.path[:] = installed_entries(path)
+        # Torch asks the driver library without opening a device, which a fork could not survive.
+        os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
+        try:
+            for name in names:
+                top = name.partition(".")[0]
+                if installed[top]:
+                    _import_guarded(name, answer)
+            for top, parts in _LAZY_PARTS.items():
+                if top in sys.modules:
+                    for name in parts:
+                        _import_guarded(name, answer)
+        finally:
+            sys.path[:] = before
+        # The children share these objects' memory for as long as no collection touches them.
+        gc.freeze()
+        self._threads = _thread_count()
+        answer["seconds"] = time.monotonic() - started
+        return answer
+
+    def _fork(self, wanted: ForkRequest) -> bool:
+        """True in the new worker. In the zygote the answer has been sent."""
+        reason = self._refusal(wanted)
+        if reason:
+            self._channel.send({"refused": reason})
+            return False
+        reading, writing = os.pipe()
+        try:
+            middle = _fork_quietly()
+        except OSError as error:
+            os.close(reading)
+            os.close(writing)
+            self._channel.send({"refused": f"fork failed: {error}"})
+            return False
+        if middle == 0:
+            # Forks once more and leaves at once, so that the agent becomes the worker's parent.
+            return self._fork_again(reading, writing)
+        os.close(writing)
+        text = os.read(reading, 32)
+        os.close(reading)
+        os.waitpid(middle, 0)
+        self._channel.send({"pid": int(text)} if text else {"refused": "the second fork failed"})
+        return False
+
+    def _fork_again(self, reading: int, writing: int) -> bool:
+        try:
+            worker = _fork_quietly()
+        except OSError:
+            os._exit(1)
+        if worker != 0:
+            os.write(writing, str(worker).encode())
+            os._exit(0)
+        os.close(reading)
+        os.close(writing)
+        self._channel.close()
+        return True
+
+    def _refusal(self, wanted: ForkRequest) -> str:
+        if not wanted.descriptors:
+            return "no descriptor for the worker's output came along"
+        threads = _thread_count()
+        if threads > self._threads:
+            return f"{threads} threads run, {self._threads} after the imports: a fork would lose them"
+        device = _open_device()
+        if device:
+            return f"`{device}` is open: CUDA does not survive a fork"
+        return ""
+
+
+def _import_guarded(name: str, answer: dict[str, Any]) -> None:
+    if name in sys.modules:
+        return
+    try:
+        importlib.import_module(name)
+        answer["imported"].append(name)
+    except ModuleNotFoundError as error:
+        # `from package import thing` was tried as a module and is none.
+        if error.name != name:
+            answer["failed"][name] = f"ModuleNotFoundError: {error}"
+    except BaseException as error:  # an import may even call sys.exit()
+        answer["failed"][name] = f"{type(error).__name__}: {error}"
+
+
+def _fork_quietly() -> int:
+    with warnings.catch_warnings():
+        # Python 3.12 warns of forks in a process with threads. ZYG-2 is the answer to it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _thread_count() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def _open_device() -> str:
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            continue
+        if target.startswith("/dev/nvidia"):
+            return target
+    return ""
+
+
+def _main(descriptor: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    for name in _OWN_PARTS:
+        _import_guarded(name, {"imported": [], "failed": {}})
+    gc.freeze()
+    request = Zygote(Channel(descriptor)).serve()
+    if request is not None:
+        from carril._internal.forked import become_worker
+
+        become_worker(request.environment, request.directory, request.path, request.threads, request.descriptors)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]))

@@ -1,0 +1,129 @@
+"""The extension module: the driver's client and the Rust half of a worker.
+
+Nothing here is for users. Every call that can wait releases the GIL and polls signals every 100 ms.
+"""
+
+from typing import Any, final
+
+__version__: str
+__protocol__: int
+
+@final
+class Client:
+    """A connection to a head: the driver's only way to talk to one."""
+
+    @staticmethod
+    def start_private(
+        binary: str,
+        num_cpus: float | None = None,
+        num_gpus: float | None = None,
+        resources: dict[str, float] | None = None,
+    ) -> Client:
+        """Starts a private head-and-agent that ends with this process."""
+    @staticmethod
+    def connect(socket: str) -> Client: ...
+    @property
+    def socket(self) -> str: ...
+    @property
+    def directory(self) -> str: ...
+    @property
+    def head_pid(self) -> int: ...
+    def prepare(self, executable: str, path: list[str], modules: list[str], script: str | None = None) -> None:
+        """Asks the node to have these modules imported before the first fork. Returns at once."""
+    def put_blob(self, data: bytes) -> str:
+        """Stores bytes under their hash, which is returned. What the head has already is not sent."""
+    def get_blob(self, hash: str) -> bytes: ...
+    def submit(self, spec: str, config: object, function: str, environment: dict[str, str]) -> Run:
+        """`spec` is JSON (see `carril._internal.spec`), `function` the hash of a blob."""
+    def nodes(self) -> list[dict[str, Any]]:
+        """One dict per node: id, hostname, address, total, free."""
+    def shutdown(self) -> None:
+        """Ends a private head (and waits for it); closes the connection to another. Idempotent."""
+
+@final
+class Run:
+    """One submitted run."""
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    def watch(self, reports: bool, output: bool) -> None:
+        """Subscribes: `reports` asks for every collated report (for callbacks), otherwise only sampled progress comes."""
+    def next_event(self) -> tuple[str, dict[str, Any]] | None:
+        """Waits for the next event; None after the last one. Kinds and their keys:
+
+        state: state, reason
+        started: workers [{rank, pid, node, address, how}]
+        reported: iteration, metrics, ranks {rank: metrics}, checkpoint {index, path, metrics, iteration} or None
+        progress: iteration, metrics, checkpoints, time_total_s
+        output: rank, text (bytes, whole lines)
+        warning: text
+        failed: failures [{rank, code, origin, retryable, message, hints, exception_type, traceback, exception, location}]
+        ended: status ("finished", "failed", "aborted"), headline, failure {code, origin, retryable, message, hints} or None,
+               failures (as above), metrics, ranks {rank: metrics}, checkpoints [as above], return_value (hash or ""),
+               iterations, seconds
+        """
+    def stop(self, reason: str, force: bool = False) -> None: ...
+
+@final
+class Session:
+    """The Rust half of a worker: its thread keeps the connection to the agent while Python is busy."""
+
+    @staticmethod
+    def connect() -> Session:
+        """By the environment: CARRIL_AGENT (socket) and CARRIL_WORKER (run/attempt/rank)."""
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    @property
+    def local_rank(self) -> int: ...
+    @property
+    def local_world_size(self) -> int: ...
+    @property
+    def node_rank(self) -> int: ...
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def run_name(self) -> str: ...
+    @property
+    def run_directory(self) -> str: ...
+    @property
+    def devices(self) -> list[str]: ...
+    @property
+    def function_path(self) -> str:
+        """A local file that holds the function's blob."""
+    def ready(self) -> None:
+        """The user's function begins now."""
+    def report(
+        self,
+        metrics: dict[str, Any],
+        directory: str | None = None,
+        move: bool = False,
+        checkpoint_name: str | None = None,
+    ) -> None:
+        """Appends to this rank's log. With `directory` its files are stored first."""
+    def latest_checkpoint(self) -> str | None:
+        """The newest checkpoint of this rank; waits for its commit if it was just reported."""
+    def barrier(self) -> None: ...
+    def broadcast(self, payload: bytes | None) -> bytes:
+        """Rank 0 gives the payload, the others None."""
+    def put_blob(self, data: bytes) -> str: ...
+    def returned(self, value: str | None) -> None:
+        """`value` is the hash of a blob that holds the pickled return value."""
+    def failed(
+        self, message: str, exception_type: str, traceback: str, location: str, exception: bytes | None
+    ) -> None: ...
+    def wait_exit(self) -> None:
+        """Waits until the agent lets this process go."""
+
+def to_plain(metrics: dict[str, Any]) -> dict[str, Any]:
+    """What `report` makes of these metrics: used where there is no worker (num_workers=0). Objects stay themselves."""
+
+def error_codes() -> list[tuple[str, str, bool]]:
+    """Every code with its origin and whether it is retryable, for the test of the error map."""

@@ -1,0 +1,5 @@
+"""`ray.air.result`."""
+
+from carril.train import Result
+
+__all__ = ["Result"]

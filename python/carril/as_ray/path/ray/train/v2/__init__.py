@@ -1,0 +1,1 @@
+"""`ray.train.v2`: the current generation by its own path."""

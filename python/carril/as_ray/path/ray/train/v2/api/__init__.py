@@ -1,0 +1,1 @@
+"""`ray.train.v2.api`: the current generation by its own path."""

@@ -1,0 +1,5 @@
+"""`ray.train.v2.api.result`."""
+
+from carril.train import Result
+
+__all__ = ["Result"]

@@ -1,0 +1,264 @@
+"""Every error that Carril raises, and the one map from an error's code to its class.
+
+The native side knows codes, not classes: it calls `from_failure` for each error that it raises. An error keeps what
+the retry policy goes by (`code`, `origin`, `retryable`) and the way out (`hints`), and survives pickling whole.
+
+ERR-1: every code has exactly one class, and an unknown code is a bug of ours (`InternalError`).
+ERR-2: `pickle.loads(pickle.dumps(error))` has the class, the text and the attributes of `error`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+__all__ = [
+    "AbortedError",
+    "CarrilError",
+    "CheckpointError",
+    "CollectiveError",
+    "CollectiveTimeoutError",
+    "ConfigError",
+    "ConfigTypeError",
+    "ConnectionLostError",
+    "ControllerError",
+    "InternalError",
+    "MetricsError",
+    "NotAvailableError",
+    "NotFoundError",
+    "PlacementError",
+    "PreemptionError",
+    "RunExistsError",
+    "StorageError",
+    "TimedOutError",
+    "TrainingFailedError",
+    "UserCodeError",
+    "VersionMismatchError",
+    "WorkerDiedError",
+    "WorkerGroupError",
+    "from_failure",
+]
+
+
+def _restore(cls: type["CarrilError"], args: tuple[Any, ...], state: dict[str, Any]) -> "CarrilError":
+    # Not `cls(*args)`: the constructors of some classes take other arguments than the text.
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class CarrilError(Exception):
+    """The base of all errors of Carril.
+
+    `origin` is whose fault it is: "user", "infrastructure", "preemption" or "carril".
+    """
+
+    default_code: ClassVar[str] = "internal"
+    default_origin: ClassVar[str] = "user"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        origin: str | None = None,
+        retryable: bool = False,
+        hints: Iterable[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code if code is not None else self.default_code
+        self.origin = origin if origin is not None else self.default_origin
+        self.retryable = retryable
+        self.hints = list(hints)
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"hint: {hint}" for hint in self.hints)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+class ConfigError(CarrilError, ValueError):
+    """Something that was asked for cannot be: a field, a value, a combination."""
+
+    default_code = "invalid-config"
+
+
+class ConfigTypeError(ConfigError, TypeError):
+    """A value of the wrong type was given."""
+
+
+class MetricsError(ConfigError):
+    """A report holds something that is no metric."""
+
+    default_code = "bad-metrics"
+
+
+class NotAvailableError(CarrilError, NotImplementedError):
+    """The name exists and its behaviour is not built yet. Raised before a worker starts."""
+
+    default_code = "not-available"
+
+
+class PlacementError(CarrilError):
+    """The workers can never fit on the nodes that there are."""
+
+    default_code = "placement-impossible"
+
+
+class RunExistsError(CarrilError):
+    """A run of this name is there already: finished, unfinished or live."""
+
+    default_code = "run-exists"
+
+
+class StorageError(CarrilError):
+    """The run's directory could not be written or read."""
+
+    default_code = "storage"
+    default_origin = "infrastructure"
+
+
+class CheckpointError(CarrilError):
+    """A checkpoint could not be stored, found or opened."""
+
+    default_code = "checkpoint"
+    default_origin = "infrastructure"
+
+
+class ConnectionLostError(CarrilError):
+    """The head, or the agent of a worker, is gone."""
+
+    default_code = "head-lost"
+    default_origin = "infrastructure"
+
+
+class VersionMismatchError(CarrilError):
+    """Two parts of Carril of different versions met."""
+
+    default_code = "version-mismatch"
+
+
+class CollectiveError(CarrilError):
+    """The ranks called `report`, `barrier` or `broadcast_from_rank_zero` in ways that do not fit together."""
+
+    default_code = "collective-mismatch"
+
+
+class CollectiveTimeoutError(CollectiveError):
+    """Some ranks did not arrive in time."""
+
+    default_code = "collective-timeout"
+    default_origin = "infrastructure"
+
+
+class TimedOutError(CarrilError):
+    """Something took longer than its limit."""
+
+    default_code = "timeout"
+    default_origin = "infrastructure"
+
+
+class NotFoundError(CarrilError, LookupError):
+    """What was asked for does not exist."""
+
+    default_code = "not-found"
+
+
+class InternalError(CarrilError):
+    """A bug of Carril's own."""
+
+    default_origin = "carril"
+
+
+class UserCodeError(CarrilError):
+    """Stands for an exception of the user's code that could not be pickled; `traceback` is its text."""
+
+    default_code = "user-exception"
+    traceback: str = ""
+
+
+class WorkerDiedError(CarrilError):
+    """A worker's process ended without an exception: it exited, was killed, or never started.
+
+    `exit_code` and `signal` are None where the other one, or neither, is known.
+    """
+
+    default_code = "worker-exited"
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+class TrainingFailedError(CarrilError, RuntimeError):
+    """The base of what `fit()` raises when a run has failed."""
+
+    default_code = "user-exception"
+
+
+class AbortedError(TrainingFailedError):
+    """The run was stopped before it was done."""
+
+    default_code = "aborted"
+
+
+class WorkerGroupError(TrainingFailedError):
+    """One or more workers failed. `worker_failures` holds each rank's own exception."""
+
+    def __init__(self, error_message: str, worker_failures: Mapping[int, BaseException], **details: Any) -> None:
+        super().__init__(error_message, **details)
+        self.error_message = error_message
+        self.worker_failures = dict(worker_failures)
+
+
+class ControllerError(TrainingFailedError):
+    """The run was ended by something beside its workers: a callback, for one."""
+
+    def __init__(self, controller_failure: BaseException, **details: Any) -> None:
+        failure = controller_failure
+        super().__init__(f"the run was ended by {type(failure).__name__}: {failure}", **details)
+        self.controller_failure = controller_failure
+
+
+class PreemptionError(TrainingFailedError):
+    """A scheduler took the machine away more often than the run allows."""
+
+    default_origin = "preemption"
+
+    def __init__(self, preemption_info: Any, drain_timed_out: bool = False, **details: Any) -> None:
+        super().__init__("the run was preempted", **details)
+        self.preemption_info = preemption_info
+        self.drain_timed_out = drain_timed_out
+
+
+_CLASSES: dict[str, type[CarrilError]] = {
+    "invalid-config": ConfigError,
+    "not-available": NotAvailableError,
+    "run-exists": RunExistsError,
+    "run-live": RunExistsError,
+    "run-unfinished": RunExistsError,
+    "placement-impossible": PlacementError,
+    "storage": StorageError,
+    "checkpoint": CheckpointError,
+    "checkpoint-conflict": CheckpointError,
+    "user-exception": UserCodeError,
+    "worker-exited": WorkerDiedError,
+    "worker-killed": WorkerDiedError,
+    "worker-start-failed": WorkerDiedError,
+    "report-mismatch": CollectiveError,
+    "collective-mismatch": CollectiveError,
+    "collective-timeout": CollectiveTimeoutError,
+    "aborted": AbortedError,
+    "head-lost": ConnectionLostError,
+    "agent-lost": ConnectionLostError,
+    "version-mismatch": VersionMismatchError,
+    "timeout": TimedOutError,
+    "bad-metrics": MetricsError,
+    "not-found": NotFoundError,
+    "internal": InternalError,
+}
+
+
+def from_failure(code: str, origin: str, retryable: bool, message: str, hints: Iterable[str] = ()) -> CarrilError:
+    """The exception for a typed error of the native side."""
+    cls = _CLASSES.get(code, InternalError)
+    return cls(message, code=code, origin=origin, retryable=retryable, hints=hints)

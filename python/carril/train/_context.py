@@ -1,0 +1,91 @@
+"""Who a worker is, for the training function: ranks, sizes, the run's name and directory.
+
+The methods that speak of trials are from the time when a training run was a trial of Tune. Older scripts use them, and
+they answer with the run: its name, its id, its directory.
+"""
+
+from typing import Any
+
+from carril.train import _session
+
+
+class TrainContext:
+    """Answers for the worker that asks. It holds nothing: every call asks the session."""
+
+    def get_world_size(self) -> int:
+        """How many workers the run has."""
+        return _session.current("get_world_size()").world_size
+
+    def get_world_rank(self) -> int:
+        """This worker's number, from 0."""
+        return _session.current("get_world_rank()").rank
+
+    def get_local_rank(self) -> int:
+        """This worker's number among those on its node."""
+        return _session.current("get_local_rank()").local_rank
+
+    def get_local_world_size(self) -> int:
+        """How many workers are on this node."""
+        return _session.current("get_local_world_size()").local_world_size
+
+    def get_node_rank(self) -> int:
+        """This node's number, from 0."""
+        return _session.current("get_node_rank()").node_rank
+
+    def get_experiment_name(self) -> str:
+        """The run's name."""
+        return _session.current("get_experiment_name()").run_name
+
+    def get_run_id(self) -> str:
+        """The run's id, which no other run has."""
+        return _session.current("get_run_id()").run_id
+
+    def get_trial_name(self) -> str:
+        return _session.current("get_trial_name()").run_name
+
+    def get_trial_id(self) -> str:
+        return _session.current("get_trial_id()").run_id
+
+    def get_trial_dir(self) -> str:
+        """The run's directory."""
+        return _session.current("get_trial_dir()").run_directory
+
+    def get_trial_resources(self) -> dict[str, float]:
+        """What this worker has reserved, by name."""
+        _session.current("get_trial_resources()")
+        return dict(_session.details().get("resources", {}))
+
+    def get_metadata(self) -> dict[str, Any]:
+        _session.current("get_metadata()")
+        return {}
+
+    def get_storage(self) -> "StorageContext":
+        """Where the run's files are."""
+        session = _session.current("get_storage()")
+        if not session.run_directory:
+            raise NotImplementedError("`get_storage()`: a run with `num_workers=0` has no directory")
+        return StorageContext(session.run_directory)
+
+    def __repr__(self) -> str:
+        if not _session.is_running():
+            return "TrainContext()"
+        return f"TrainContext(rank={self.get_world_rank()}, world_size={self.get_world_size()})"
+
+
+class StorageContext:
+    """The places of a run's files, under the names of Ray."""
+
+    def __init__(self, run_directory: str) -> None:
+        self.experiment_fs_path = run_directory
+        self.storage_fs_path, _, self.experiment_dir_name = run_directory.rpartition("/")
+        self.trial_fs_path = run_directory
+        self.local_working_directory = run_directory
+
+    @property
+    def storage_filesystem(self) -> Any:
+        from carril.train._checkpoint import local_filesystem
+
+        return local_filesystem()
+
+    def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
+        return f"{self.experiment_fs_path}/{checkpoint_name}"
