@@ -2,7 +2,7 @@
 
 The callback's methods run in this process, on a thread of their own, fed by a bounded queue.
 
-    python examples/callbacks.py
+Run it with `python examples/callbacks.py`.
 """
 
 from carril import train

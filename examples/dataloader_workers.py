@@ -1,6 +1,6 @@
 """A DataLoader with processes of its own, in workers, over a Dataset that is defined in this very script.
 
-    python examples/dataloader_workers.py
+Run it with `python examples/dataloader_workers.py`.
 """
 
 import torch

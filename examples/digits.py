@@ -1,9 +1,9 @@
 """Trains a small network to read handwritten digits, on two workers of this machine.
 
-The images are scikit-learn's `digits`: 1,797 of 8 by 8 pixels, nothing to download. Each worker runs `train_digits` in a
-process of its own on its half of the images; the gradients are averaged by PyTorch's DistributedDataParallel.
+The images are scikit-learn's `digits`: 1,797 of 8 by 8 pixels, nothing to download. Each worker runs `train_digits`
+in a process of its own on its half of the images; the gradients are averaged by PyTorch's DistributedDataParallel.
 
-    python examples/digits.py
+Run it with `python examples/digits.py`.
 """
 # ruff: noqa: E402
 
@@ -83,7 +83,9 @@ def main() -> None:
     result = trainer.fit()
     with result.checkpoint.as_directory() as directory:
         weights = torch.load(os.path.join(directory, "network.pt"))
-    print(f"accuracy {result.metrics['accuracy']:.1%} with {len(weights)} tensors of weights in {result.checkpoint.path}")
+    print(
+        f"accuracy {result.metrics['accuracy']:.1%} with {len(weights)} tensors of weights in {result.checkpoint.path}"
+    )
 
 
 if __name__ == "__main__":

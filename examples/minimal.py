@@ -1,6 +1,6 @@
 """The least there is: a function, two workers, a result. It needs no package but carril.
 
-    python examples/minimal.py
+Run it with `python examples/minimal.py`.
 """
 
 from carril import train
@@ -23,4 +23,6 @@ if __name__ == "__main__":
         scaling_config=train.ScalingConfig(num_workers=2),
     )
     result = trainer.fit()
-    print(f"value {result.metrics['value']} after {result.metrics['training_iteration']} reports: {result.return_value}")
+    print(
+        f"value {result.metrics['value']} after {result.metrics['training_iteration']} reports: {result.return_value}"
+    )

@@ -1,9 +1,10 @@
 """A training script in the style of the older Ray documentation, with the names of `ray.air`. It runs unchanged.
 
-The data sets are globals of the script and travel to the workers with the function. They have Fashion-MNIST's shape, one
-channel of 28 by 28 and ten classes, and are scikit-learn's digits enlarged, so that there is nothing to download.
+The data sets are globals of the script and travel to the workers with the function. They have Fashion-MNIST's shape,
+one channel of 28 by 28 and ten classes, and are scikit-learn's digits enlarged, so that there is nothing to
+download.
 
-    carril as-ray -- python examples/ray_fashion_mnist.py
+Run it with `carril as-ray -- python examples/ray_fashion_mnist.py`.
 """
 
 import argparse
@@ -52,7 +53,9 @@ class Network(nn.Module):
         return self.layers(pictures)
 
 
-def train_epoch(loader: DataLoader, model: nn.Module, loss_function: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def train_epoch(
+    loader: DataLoader, model: nn.Module, loss_function: nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
     size = len(loader.dataset) // session.get_world_size()
     model.train()
     for batch, (pictures, labels) in enumerate(loader):

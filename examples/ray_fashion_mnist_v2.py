@@ -1,9 +1,9 @@
 """A training script in today's Ray style, with the names of `ray.train`. It runs unchanged, with Ray and with carril.
 
-The pictures have Fashion-MNIST's shape, one channel of 28 by 28 and ten classes, and are scikit-learn's digits enlarged, so
-that there is nothing to download.
+The pictures have Fashion-MNIST's shape, one channel of 28 by 28 and ten classes, and are scikit-learn's digits
+enlarged, so that there is nothing to download.
 
-    carril as-ray -- python examples/ray_fashion_mnist_v2.py
+Run it with `carril as-ray -- python examples/ray_fashion_mnist_v2.py`.
 """
 
 import argparse
@@ -89,7 +89,8 @@ def train_pictures(num_workers: int, use_gpu: bool, epochs: int, batch_size: int
         run_config=RunConfig(storage_path=tempfile.mkdtemp(prefix="pictures-")),
     )
     result = trainer.fit()
-    print(f"accuracy {result.metrics['accuracy']:.1%}, loss {result.metrics['loss']:.4f}, kept in {result.checkpoint.path}")
+    accuracy, loss = result.metrics["accuracy"], result.metrics["loss"]
+    print(f"accuracy {accuracy:.1%}, loss {loss:.4f}, kept in {result.checkpoint.path}")
 
 
 if __name__ == "__main__":

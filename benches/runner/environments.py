@@ -1,8 +1,8 @@
 """The environments of the rivals, outside the clone, each with compiled bytecode.
 
-One has Ray and torch, the other our wheel and torch; torchrun is the one of our environment. They are made once and kept in
-`${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; Ray is brought to its newest version at each run, and our wheel is
-installed again when it has changed.
+One has Ray and torch, the other our wheel and torch; torchrun is the one of our environment. They are made once and
+kept in `${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; Ray is brought to its newest version at each run, and our
+wheel is installed again when it has changed.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
-# numpy, because torch is slower and complains without it; tensorboardX, because Ray writes no TensorBoard files without it.
+# torch complains without numpy, and Ray writes no TensorBoard files without tensorboardX.
 _RAY = ("ray[train]", "torch", "numpy", "tensorboardX")
 _OURS = ("torch", "numpy")
 
@@ -48,7 +48,7 @@ def _uv() -> str:
 
 
 def _call(*command: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         raise EnvironmentProblem(f"`{' '.join(command)}` failed:\n{done.stdout[-3000:]}")
 
@@ -109,8 +109,7 @@ def our_environment() -> Environment:
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     if not marker.exists() or marker.read_text() != digest:
         python = str(directory / "bin" / "python")
-        _call(
-            _uv(), "pip", "install", "--quiet", "--compile-bytecode", "--reinstall-package", "carril", "-p", python, str(wheel)
-        )
+        install = [_uv(), "pip", "install", "--quiet", "--compile-bytecode", "-p", python]
+        _call(*install, "--reinstall-package", "carril", str(wheel))
         marker.write_text(digest)
     return Environment(directory, _versions(directory, ("carril", "torch")))

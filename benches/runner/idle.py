@@ -1,7 +1,8 @@
 """The measures that look at processes which do nothing: memory of head and agent, and how many threads there are.
 
-Memory is PSS: what a process shares is divided among those that share it. Threads are counted on one core, on all cores, and,
-where a C compiler is there, with the number of cores faked to 64; a pool that is sized by the cores shows as a difference.
+Memory is PSS: what a process shares is divided among those that share it. Threads are counted on one core, on all
+cores, and, where a C compiler is there, with the number of cores faked to 64; a pool that is sized by the cores
+shows as a difference.
 """
 
 import os
@@ -41,11 +42,18 @@ def _role(process: Process, everything: list[Process], driver: int) -> str:
     return "zygote" if "zygote" in process.command else "worker"
 
 
+def _is_ray_daemon(process: Process) -> bool:
+    # Its agents carry names of the same form as its workers.
+    return not process.name.startswith("ray::") or process.command.endswith("Agent")
+
+
 def _driver(everything: list[Process]) -> int:
     return next(process.pid for process in everything if process.parent == os.getpid() and "ours.py" in process.command)
 
 
-def memory(ours: Environment, ray: Environment | None, environment: Storage, timeout_s: float) -> tuple[dict[str, float], list[Bar]]:
+def memory(
+    ours: Environment, ray: Environment | None, environment: Storage, timeout_s: float
+) -> tuple[dict[str, float], list[Bar]]:
     """PSS in MB by who it is, after one run of two workers."""
     found: dict[str, float] = {}
     with idle([ours.python, "-P", str(BENCHES / "memory" / "ours.py")], environment(), timeout_s) as everything:
@@ -58,7 +66,7 @@ def memory(ours: Environment, ray: Environment | None, environment: Storage, tim
         with idle([ray.python, "-P", str(BENCHES / "memory" / "ray.py")], environment(), timeout_s) as everything:
             for process in everything:
                 if "memory/ray.py" not in process.command:
-                    who = "ray: idle workers" if process.name.startswith("ray::") else "ray: daemons"
+                    who = "ray: daemons" if _is_ray_daemon(process) else "ray: actors that stay"
                     found[who] = found.get(who, 0.0) + process.pss_bytes() / 1e6
     head = found.get("ours: head and agent")
     if head is None:
@@ -73,7 +81,9 @@ def _fake_cores(directory: Path) -> Path | None:
         return None
     source, library = directory / "cores.c", directory / "cores.so"
     source.write_text(_FAKE % _FAKED_CORES)
-    done = subprocess.run([compiler, "-shared", "-fPIC", "-o", str(library), str(source)], capture_output=True)
+    done = subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source)], check=False, capture_output=True
+    )
     return library if done.returncode == 0 else None
 
 

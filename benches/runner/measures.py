@@ -1,7 +1,7 @@
 """What is measured, against whom, and the bar for each: the contenders' commands and the judgement of their medians.
 
-A measure that runs commands alternates its contenders, so that a machine that gets slower does so for all. What counts as CPU
-seconds is every process that a command started, daemons included (see `processes`).
+A measure that runs commands alternates its contenders, so that a machine that gets slower does so for all. What
+counts as CPU seconds is every process that a command started, daemons included (see `processes`).
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,9 @@
 """Runs a command and says what it cost: wall seconds, and CPU seconds of everything that it started.
 
-The runner makes itself a child subreaper, so every process that a command leaves behind, however it detached itself, becomes a
-child of the runner's and is collected with its usage. A process whose parent ignores its children's ends (Ray's raylet does)
-is collected by nobody: for those, the times seen in /proc while the command ran are added up, and the larger sum counts.
+The runner makes itself a child subreaper, so every process that a command leaves behind, however it detached itself,
+becomes a child of the runner's and is collected with its usage. A process whose parent ignores its children's ends
+(Ray's raylet does) is collected by nobody: for those, the times seen in /proc while the command ran are added up,
+and the larger sum counts.
 """
 
 import ctypes
@@ -165,7 +166,7 @@ class _Started:
     """A command that runs, with its output in a file: a pipe would stay open as long as a daemon holds it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        self.output: IO[bytes] = tempfile.TemporaryFile()
+        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         self.sampler = _Sampler()
         self.begin = time.perf_counter()
         self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Two workers that have reported and wait: the runner counts the threads of every process, then closes the driver's input."""
+"""Two workers that have reported and wait: the runner counts all threads, then closes the driver's input."""
 
 import os
 import sys

@@ -4,9 +4,12 @@ This module only names things. Everything is loaded when it is first used, so th
 nothing: neither numpy nor torch nor cloudpickle is imported before a run needs it.
 """
 
-from typing import TYPE_CHECKING, Any
+# Type checkers know this name. Importing it from `typing` would be most of the cost of importing this module.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from carril import exceptions as exceptions
     from carril import train as train
     from carril._internal.driver import available_resources as available_resources
@@ -56,7 +59,7 @@ _LATER = frozenset(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     value: Any
     if name in _FROM_DRIVER:
         from carril._internal import driver

@@ -159,8 +159,8 @@ class TimedOutError(CarrilError):
     default_origin = "infrastructure"
 
 
-class NotFoundError(CarrilError, LookupError):
-    """What was asked for does not exist."""
+class NotFoundError(CarrilError, LookupError, RuntimeError):
+    """What was asked for does not exist. A RuntimeError too, which Ray raises in such a place."""
 
     default_code = "not-found"
 

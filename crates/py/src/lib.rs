@@ -1,1 +1,27 @@
+//! `carril._native`: the only place where Rust and Python meet.
+//!
+//! PY-1: a thread of ours never takes the GIL: what Python must do is queued, and a Python thread comes for it.
+//! PY-2: a call that can wait releases the GIL and polls signals every 100 ms (`door::leave`).
+//! PY-3: every error that leaves here is made by `carril.exceptions.from_failure` out of a typed failure.
 
+mod client;
+mod door;
+mod errors;
+mod events;
+mod session;
+mod values;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", carril_proto::VERSION)?;
+    module.add("__protocol__", carril_proto::PROTOCOL)?;
+    module.add_class::<client::Client>()?;
+    module.add_class::<client::Run>()?;
+    module.add_class::<session::Session>()?;
+    module.add_class::<values::Opaque>()?;
+    module.add_function(wrap_pyfunction!(values::to_plain, module)?)?;
+    module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
+    Ok(())
+}

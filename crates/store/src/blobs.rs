@@ -30,10 +30,6 @@ impl BlobStore {
         let file = File::create(&part).map_err(StoreError::io("make", &part))?;
         Ok(BlobWriter { out: BufWriter::with_capacity(1 << 16, file), hasher: blake3::Hasher::new(), part })
     }
-
-    pub fn hash_of(data: &[u8]) -> String {
-        blake3::hash(data).to_hex().to_string()
-    }
 }
 
 pub struct BlobWriter {

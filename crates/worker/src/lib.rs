@@ -1,1 +1,11 @@
+//! The Rust half of a training process.
+//!
+//! One thread of ours keeps the connection to the agent: orders, waits and uploads go on while the user's code is busy or
+//! stuck, in whatever language it is. A report is appended to the rank's own log by the caller, with one write.
 
+mod error;
+mod link;
+mod session;
+
+pub use error::SessionError;
+pub use session::{ReportOptions, Session};

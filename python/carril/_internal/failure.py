@@ -28,7 +28,9 @@ class ExceptionReport(NamedTuple):
 def describe(error: BaseException) -> ExceptionReport:
     """Everything that a driver needs to show and to raise the exception again."""
     kind = type(error)
-    name = kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    name = (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
     return ExceptionReport(_text(error), name, _traceback(error), _location(error.__traceback__), _pickled(error))
 
 

@@ -115,7 +115,9 @@ def script_imports(script: str) -> list[str]:
             if statement.level == 0 and statement.module is not None:
                 names[statement.module] = None
                 # `from package import name` may name a submodule; whether it does shows when it is tried.
-                names.update((f"{statement.module}.{alias.name}", None) for alias in statement.names if alias.name != "*")
+                names.update(
+                    (f"{statement.module}.{alias.name}", None) for alias in statement.names if alias.name != "*"
+                )
         elif isinstance(statement, ast.If):
             if not _only_for_type_checkers(statement.test):
                 pending.extend(reversed(statement.body))

@@ -64,7 +64,8 @@ class _AfterImport:
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _ServingLoader(spec.loader, self._descriptor)
+            loader: Any = _ServingLoader(spec.loader, self._descriptor)
+            spec.loader = loader
         return spec
 
 

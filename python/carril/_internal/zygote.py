@@ -11,6 +11,7 @@ ZYG-2: no fork while a thread runs that imports did not start, or while a CUDA d
 ZYG-3: the process ends when the agent closes the socket.
 """
 
+import atexit
 import gc
 import importlib
 import json
@@ -39,23 +40,20 @@ _LAZY_PARTS = {
         "torch.utils.data",
         "torch.utils.data.distributed",
         "torch.optim",
+        "carril.train.torch._config",
+        "carril.train.torch._prepare",
     ),
 }
 
 # What every worker needs, whatever the user's function does.
 _OWN_PARTS = (
     "cloudpickle",
-    "traceback",
-    "faulthandler",
     "carril._internal.worker",
+    "carril._internal.forked",
     "carril.train",
     "carril.train._session",
     "carril.train._context",
     "carril.train._checkpoint",
-    "carril.train.collective",
-    "carril.train.torch",
-    "carril.train.torch._config",
-    "carril.train.torch._prepare",
 )
 
 
@@ -248,11 +246,18 @@ def _main(descriptor: int) -> None:
     for name in _OWN_PARTS:
         _import_guarded(name, {"imported": [], "failed": {}})
     gc.freeze()
-    request = Zygote(Channel(descriptor)).serve()
+    try:
+        request = Zygote(Channel(descriptor)).serve()
+    except (BrokenPipeError, ConnectionResetError):  # the agent went while it was being answered: ZYG-3
+        request = None
     if request is not None:
         from carril._internal.forked import become_worker
 
         become_worker(request.environment, request.directory, request.path, request.threads, request.descriptors)
+    # The agent is gone or has no more use for this process. Teardown of large libraries is slow, and some of them
+    # complain in it.
+    atexit._run_exitfuncs()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Notices another `ray` where ours should be.
 
-Our directory stands in front of PYTHONPATH, and still a real Ray can win: the script's own directory comes before PYTHONPATH,
-`python -I` ignores it, a program may change `sys.path`. Half of one and half of the other fails far from the cause, so our
-`ray` refuses to be imported beside parts of another one, and `carril` can ask before it trains.
+Our directory stands in front of PYTHONPATH, and still a real Ray can win: the script's own directory comes before
+PYTHONPATH, `python -I` ignores it, a program may change `sys.path`. Half of one and half of the other fails far from
+the cause, so our `ray` refuses to be imported beside parts of another one, and `carril` can ask before it trains.
 """
 
 import os

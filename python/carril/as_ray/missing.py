@@ -1,11 +1,12 @@
 """What the package `ray` says about the parts of Ray that carril does not have yet.
 
-A module of ours names the public attributes that are missing from it; a module that is missing whole is caught by a finder at
-the end of `sys.meta_path`. Both raise `MissingNameError`: a `NotAvailableError`, so that the text says what is missing, and a
-`ModuleNotFoundError`, so that `try: from ray.x import y` in a library that can do without goes on as if Ray were not there.
+A module of ours names the public attributes that are missing from it; a module that is missing whole is caught by a
+finder at the end of `sys.meta_path`. Both raise `MissingNameError`: a `NotAvailableError`, so that the text says
+what is missing, and a `ModuleNotFoundError`, so that `try: from ray.x import y` in a library that can do without
+goes on as if Ray were not there.
 
-MIS-1: names that Ray does not have either stay an AttributeError. `pickle` asks every loaded module for names that it may not
-have and expects that error and no other.
+MIS-1: names that Ray does not have either stay an AttributeError. `pickle` asks every loaded module for names that
+it may not have and expects that error and no other.
 """
 
 import sys
@@ -30,7 +31,7 @@ def raise_missing(name: str, hint: str = _HINT) -> NoReturn:
 def attributes(
     module: str, missing: Iterable[str], submodules: Iterable[str] = (), source: str | None = None
 ) -> Callable[[str], Any]:
-    """A `__getattr__` for `module`: the names of `source` and the `submodules` are loaded on demand, `missing` ones raise."""
+    """A `__getattr__` for `module`: names of `source` and `submodules` are loaded on demand, `missing` ones raise."""
     known = frozenset(missing)
     lazy = frozenset(submodules)
 
@@ -66,9 +67,7 @@ class _MissingModules:
     """The last finder: reached for modules of `ray` that none before it has found."""
 
     @staticmethod
-    def find_spec(
-        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name.startswith("ray."):
             raise_missing(name)
         return None
@@ -77,4 +76,4 @@ class _MissingModules:
 def install_finder() -> None:
     """Makes `import ray.x` of a missing module say so. A second call changes nothing."""
     if _MissingModules not in sys.meta_path:
-        sys.meta_path.append(_MissingModules)  # type: ignore[arg-type]
+        sys.meta_path.append(_MissingModules)

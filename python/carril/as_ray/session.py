@@ -1,9 +1,9 @@
 """What the older generation calls inside a training function: the functions of `ray.air.session`.
 
-They differ from `carril.train` in two ways. Outside a training function they warn once and answer as if there were one worker,
-so that a script can call its function directly. And only rank 0's checkpoint is kept: scripts of that time give the same one
-on every rank. A directory is copied, never moved away from the caller: Ray did either, by version, and only a script that
-still has its files works with both.
+They differ from `carril.train` in two ways. Outside a training function they warn once and answer as if there were
+one worker, so that a script can call its function directly. And only rank 0's checkpoint is kept: scripts of that
+time give the same one on every rank. A directory is copied, never moved away from the caller: Ray did either, by
+version, and only a script that still has its files works with both.
 """
 
 import warnings
@@ -18,7 +18,7 @@ T = TypeVar("T")
 _warned: set[str] = set()
 
 
-def _context(name: str) -> "TrainContext | None":
+def _context(name: str, callers: int = 1) -> "TrainContext | None":
     """The worker's context, or None with a warning where this is no worker."""
     from carril import train
 
@@ -28,14 +28,14 @@ def _context(name: str) -> "TrainContext | None":
         if name not in _warned:
             _warned.add(name)
             warnings.warn(
-                f"`session.{name}` was called outside a training function: it has no effect, and answers with a default",
-                stacklevel=3,
+                f"`session.{name}` was called outside a training function: it does nothing and answers with a default",
+                stacklevel=callers + 2,
             )
         return None
 
 
 def _ask(name: str, answer: Callable[["TrainContext"], T], default: T) -> T:
-    context = _context(name)
+    context = _context(name, callers=2)
     return default if context is None else answer(context)
 
 

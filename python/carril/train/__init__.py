@@ -4,9 +4,12 @@ The names are those of Ray Train. Each is loaded when it is first used, because 
 worker others, and both should start fast.
 """
 
-from typing import TYPE_CHECKING, Any
+# Type checkers know this name. Importing it from `typing` would be most of the cost of importing this module.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from carril.exceptions import ControllerError as ControllerError
     from carril.exceptions import PreemptionError as PreemptionError
     from carril.exceptions import TrainingFailedError as TrainingFailedError
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
     from carril.train._config import RunConfig as RunConfig
     from carril.train._config import ScalingConfig as ScalingConfig
     from carril.train._context import TrainContext as TrainContext
-    from carril.train._more_config import Backend as Backend
     from carril.train._more_config import BackendConfig as BackendConfig
     from carril.train._more_config import CheckpointConsistencyMode as CheckpointConsistencyMode
     from carril.train._more_config import CheckpointUploadMode as CheckpointUploadMode
@@ -52,7 +54,6 @@ _HOMES = {
     "carril.train._config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"),
     "carril.train._context": ("TrainContext",),
     "carril.train._more_config": (
-        "Backend",
         "BackendConfig",
         "CheckpointConsistencyMode",
         "CheckpointUploadMode",
@@ -83,7 +84,6 @@ _LATER = frozenset(("NCCLHangError", "huggingface", "jax", "lightgbm", "lightnin
 
 __all__ = [
     "TRAIN_DATASET_KEY",
-    "Backend",
     "BackendConfig",
     "Checkpoint",
     "CheckpointConfig",
@@ -121,7 +121,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     import importlib
 
     module = _MODULE_OF.get(name)

@@ -166,6 +166,19 @@ class Checkpoint:
         checkpoint._keeper = _Keeper(checkpoint.path)
         return checkpoint
 
+    @classmethod
+    def copy_of(cls, directory: str, move: bool) -> "Checkpoint":
+        """A temporary checkpoint with the files of `directory`, which is given away if `move` is true."""
+        import shutil
+
+        source = cls(directory)
+        source._must_exist()
+        checkpoint = cls._temporary()
+        shutil.copytree(source.path, checkpoint.path, dirs_exist_ok=True)
+        if move:
+            shutil.rmtree(source.path)
+        return checkpoint
+
     def _must_exist(self) -> None:
         if not os.path.isdir(self.path):
             raise CheckpointError(f"the checkpoint's directory `{self.path}` does not exist", origin="user")

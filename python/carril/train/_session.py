@@ -4,7 +4,6 @@ In a worker they act on the native session, with `num_workers=0` on a session in
 they raise RuntimeError. `report` is called in inner loops: without a checkpoint it is one native call.
 """
 
-import threading
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -81,6 +80,11 @@ def current(name: str) -> SessionLike:
 def is_running() -> bool:
     """True inside a training function."""
     return _session is not None
+
+
+def entered() -> SessionLike | None:
+    """The session as it is, for one who puts another in its place for a while."""
+    return _session
 
 
 def report(
@@ -190,6 +194,3 @@ def get_all_reported_checkpoints(
 def get_preemption_info() -> None:
     """The notice that a scheduler has given, if there is one. On one machine nobody gives notice."""
     current("get_preemption_info()")
-
-
-local_mode_lock = threading.Lock()

@@ -21,7 +21,8 @@ def barrier() -> None:
 def broadcast_from_rank_zero(data: T) -> T:
     """Returns what rank 0 gave, on every rank. What the others give is not looked at."""
     session = _session.current("broadcast_from_rank_zero()")
-    if session.world_size == 1:
+    # With `num_workers=0` there is nobody to send to, whatever torchrun's environment says.
+    if session.world_size == 1 or getattr(session, "is_local", False):
         return data
     from carril._internal.pickling import dumps, loads
 

@@ -1,8 +1,8 @@
 """The name `ray`, standing for carril under `carril as-ray`.
 
 Everything here is carril's own under Ray's names, of both generations; what carril does not have yet raises carril's
-`NotAvailableError`. `import ray` loads none of `ray.train`, `ray.air` and the others: scripts that name them import them, and
-whether `ray.air` is loaded decides which generation's `Result` a script gets.
+`NotAvailableError`. `import ray` loads none of `ray.train`, `ray.air` and the others: scripts that name them import
+them, and whether `ray.air` is loaded decides which generation's `Result` a script gets.
 """
 
 import sys as _sys

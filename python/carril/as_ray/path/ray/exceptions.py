@@ -1,8 +1,8 @@
 """Ray's exceptions, by name.
 
-The errors of tasks, actors and objects are there for the `except` clauses of scripts. Nothing raises them before carril has
-tasks; training raises `ray.train.TrainingFailedError` and its kinds, which are carril's. `RayError` is carril's own base, so
-that a clause that catches it catches everything of ours.
+The errors of tasks, actors and objects are there for the `except` clauses of scripts. Nothing raises them before
+carril has tasks; training raises `ray.train.TrainingFailedError` and its kinds, which are carril's. `RayError` is
+carril's own base, so that a clause that catches it catches everything of ours.
 """
 
 from carril.exceptions import CarrilError as RayError

@@ -1,6 +1,7 @@
 """`ray.air`: the older generation's names, by carril's own classes and by `carril.as_ray.legacy`.
 
-That this package is loaded is what tells `fit()` that a script is of the older generation and expects its automatic fields.
+That this package is loaded is what tells `fit()` that a script is of the older generation and expects its automatic
+fields.
 """
 
 from carril.as_ray import missing as _missing

@@ -1,4 +1,4 @@
-"""`ray.data`: it can be imported, as scripts do that do not use it, and every name of it says that it is not there yet."""
+"""`ray.data`: scripts that do not use it can import it, and every name of it says that it is not there yet."""
 
 from carril.as_ray import missing as _missing
 

@@ -1,0 +1,130 @@
+"""The results on paper: a table for the terminal and for RESULTS.md, and the same as JSON."""
+
+import datetime
+import json
+import os
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from runner.measures import Bar
+
+
+@dataclass
+class Row:
+    """One contender in one measure."""
+
+    contender: str
+    value: str
+    cpu: str
+    ratio: str
+    note: str = ""
+
+
+@dataclass
+class Section:
+    """One measure: its rows, its bars, and the samples they came from."""
+
+    name: str
+    title: str
+    unit: str
+    rows: list[Row] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    samples: Any = None
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures and all(bar.passed for bar in self.bars)
+
+
+def number(value: float, unit: str) -> str:
+    """A number with as many digits as mean something."""
+    if unit == "s":
+        return f"{value:.3f}" if value < 1 else f"{value:.2f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def spread(values: list[float], unit: str) -> str:
+    """The median, and the range that it is the middle of."""
+    middle = number(median(values), unit)
+    return middle if len(values) == 1 else f"{middle} ({number(min(values), unit)} to {number(max(values), unit)})"
+
+
+def machine() -> dict[str, str]:
+    """The facts about this machine that the numbers depend on."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
+        platform.machine(),
+    )
+    memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal:"))
+    return {
+        "cores": str(len(os.sched_getaffinity(0))),
+        "processor": model,
+        "memory": f"{int(memory.split()[1]) / 1e6:.0f} GB",
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+
+
+def _columns(rows: list[list[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return lines
+
+
+def section_lines(section: Section) -> list[str]:
+    """A measure as lines of Markdown, which read as well on a terminal."""
+    lines = [f"### {section.title}", ""]
+    if section.rows:
+        header = ["contender", f"median ({section.unit})", "CPU s", "of ours", "note"]
+        cells = [[row.contender, row.value, row.cpu, row.ratio, row.note] for row in section.rows]
+        lines += [*_columns([header, *cells]), ""]
+    if section.bars:
+        cells = [[bar.wanted, bar.measured, "pass" if bar.passed else "FAIL"] for bar in section.bars]
+        lines += [*_columns([["bar", "measured", ""], *cells]), ""]
+    for failure in section.failures:
+        first, _, rest = failure.partition("\n")
+        lines += [f"failed: {first}", *("    " + line for line in rest.splitlines()), ""]
+    return lines
+
+
+def write(directory: Path, sections: list[Section], versions: dict[str, dict[str, str]], repeats: int) -> None:
+    """Writes `results.json` and `RESULTS.md`."""
+    facts = machine()
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    record = {
+        "date": date,
+        "machine": facts,
+        "versions": versions,
+        "repeats": repeats,
+        "measures": [asdict(section) | {"passed": section.passed} for section in sections],
+    }
+    (directory / "results.json").write_text(json.dumps(record, indent=2) + "\n")
+    lines = [
+        "# Measured beside the rivals",
+        "",
+        f"Written by `make bench` on {date}. {', '.join(f'{name}: {fact}' for name, fact in facts.items())}.",
+        "",
+        *(
+            f"- {who}: {', '.join(f'{name} {version}' for name, version in what.items())}"
+            for who, what in versions.items()
+        ),
+        "",
+        f"Contenders run in turns, {repeats} times each; the number is the median, with the range in brackets.",
+        "CPU seconds are those of every process that the command started, daemons included.",
+        "Each environment has compiled bytecode.",
+        "",
+    ]
+    for section in sections:
+        lines += section_lines(section)
+    (directory / "RESULTS.md").write_text("\n".join(lines).rstrip() + "\n")

@@ -1,0 +1,361 @@
+//! The agent's own book of its workers.
+//!
+//! AGENT-1: the head hears of a worker's reports before it hears that the worker returned, failed, waits or ended.
+//! AGENT-2: every worker that was ordered is told of as ended exactly once, whether it ever started or not.
+//! AGENT-3: a worker that is to stop is gone when its grace is over, with all that it started.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carril_proto::v1;
+use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunId, WorkerCommand, WorkerKey};
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+
+use crate::environment::{Place, environment};
+use crate::world::{StartRequest, World};
+
+/// How long a process may take from its start until it says hello.
+const HELLO: Duration = Duration::from_secs(120);
+
+pub type Orders = mpsc::UnboundedSender<Result<v1::WorkerOrder, Status>>;
+type WaitAnswer = oneshot::Sender<Result<Vec<u8>, Failure>>;
+
+struct Worker {
+    pid: Option<u32>,
+    assignment: v1::Assignment,
+    orders: Option<Orders>,
+    waits: BTreeMap<(String, u64), WaitAnswer>,
+    /// Has said how its function ended.
+    told: bool,
+    /// Is to go; set before the process is there when the order to stop overtakes its start.
+    stopping: bool,
+    hello_missed: bool,
+}
+
+pub struct Agent {
+    world: Box<dyn World>,
+    socket: PathBuf,
+    workers: BTreeMap<WorkerKey, Worker>,
+}
+
+impl Agent {
+    pub fn new(world: Box<dyn World>, socket: PathBuf) -> Self {
+        Self { world, socket, workers: BTreeMap::new() }
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.workers.is_empty()
+    }
+
+    pub fn on_order(&mut self, order: v1::AgentOrder) {
+        use v1::agent_order::Kind;
+        match order.kind {
+            Some(Kind::Prepare(request)) => self.world.prepare(request),
+            Some(Kind::Start(group)) => self.start_group(group),
+            Some(Kind::Stop(stop)) => self.stop_group(&stop),
+            Some(Kind::WaitOver(over)) => self.on_wait_over(over),
+            None => {}
+        }
+    }
+
+    fn start_group(&mut self, group: v1::Group) {
+        let keys: Vec<WorkerKey> = group.ranks.iter().map(|rank| key_of(&group, *rank)).collect();
+        let prepared = self.prepare_group(&group, &keys);
+        for (local_rank, key) in keys.iter().enumerate() {
+            let result = match &prepared {
+                Ok((port, command)) => self.start_worker(&group, key, local_rank, *port, command.clone()),
+                Err(failure) => Err(failure.clone()),
+            };
+            if let Err(failure) = result {
+                self.tell_not_started(key, failure);
+            }
+        }
+    }
+
+    fn prepare_group(&mut self, group: &v1::Group, keys: &[WorkerKey]) -> Result<(u16, WorkerCommand), Failure> {
+        let command = group.command.clone().unwrap_or_default().try_into()?;
+        let rank_zero = keys.iter().find(|key| key.rank == Rank::ZERO);
+        let port = rank_zero.map_or(Ok(0), |key| self.world.bind_meeting_point(key))?;
+        Ok((port, command))
+    }
+
+    fn start_worker(
+        &mut self,
+        group: &v1::Group,
+        key: &WorkerKey,
+        local_rank: usize,
+        port: u16,
+        command: WorkerCommand,
+    ) -> Result<(), Failure> {
+        let report_log = self.world.report_log(key);
+        let output = Path::new(&group.run_directory)
+            .join("ranks")
+            .join(format!("rank_{}.attempt_{}.log", key.rank, key.attempt.0));
+        self.world.follow(key, report_log.clone(), output.clone())?;
+        let (visible, devices) = devices_for(group, local_rank);
+        let place = Place {
+            key,
+            world_size: group.world_size,
+            local_rank: local_rank as u32,
+            local_world_size: group.ranks.len() as u32,
+            node_rank: group.node_rank,
+            master_address: "127.0.0.1",
+            master_port: port,
+            visible_devices: visible,
+            agent_socket: &self.socket,
+            run_name: &group.run_name,
+        };
+        let given: Vec<(String, String)> = group.environment.clone().into_iter().collect();
+        let environment = environment(&self.world.inherited_environment(), &given, &place);
+        let function_path = match group.function.as_str() {
+            "" => String::new(),
+            hash => self.world.blob_path(hash).map(|path| path.display().to_string()).unwrap_or_default(),
+        };
+        let assignment = v1::Assignment {
+            world_size: group.world_size,
+            local_rank: local_rank as u32,
+            local_world_size: group.ranks.len() as u32,
+            node_rank: group.node_rank,
+            run_name: group.run_name.clone(),
+            run_directory: group.run_directory.clone(),
+            function_path,
+            report_log: report_log.display().to_string(),
+            granted: group.granted,
+            latest_checkpoint: group.latest_checkpoint.clone(),
+            devices,
+        };
+        let worker = Worker {
+            pid: None,
+            assignment,
+            orders: None,
+            waits: BTreeMap::new(),
+            told: false,
+            stopping: false,
+            hello_missed: false,
+        };
+        self.workers.insert(key.clone(), worker);
+        self.world.start(StartRequest {
+            key: key.clone(),
+            command,
+            environment,
+            directory: PathBuf::from(&group.working_directory),
+            output,
+            threads: (group.threads_per_worker.max(1.0)) as u32,
+        });
+        Ok(())
+    }
+
+    /// `how` says by which way the process was started, and why not by the usual one.
+    pub fn on_started(&mut self, key: &WorkerKey, result: Result<(u32, String), Failure>) {
+        self.take_start(key, result);
+        self.world.start_done();
+    }
+
+    fn take_start(&mut self, key: &WorkerKey, result: Result<(u32, String), Failure>) {
+        let Some(worker) = self.workers.get_mut(key) else { return };
+        match result {
+            Ok((pid, how)) => {
+                worker.pid = Some(pid);
+                let stopping = worker.stopping;
+                self.world.to_head(v1::WorkerStarted { worker: Some(key.clone().into()), pid, how }.into());
+                self.world.watch(key, pid);
+                if stopping {
+                    self.world.kill(key, pid);
+                } else {
+                    self.world.set_hello_timer(key.clone(), HELLO);
+                }
+            }
+            Err(failure) => self.tell_not_started(&key.clone(), failure),
+        }
+    }
+
+    fn tell_not_started(&mut self, key: &WorkerKey, failure: Failure) {
+        self.workers.remove(key);
+        self.world.unfollow(key);
+        let exited = v1::WorkerExited { worker: Some(key.clone().into()), failure: Some(failure.into()), ..Default::default() };
+        self.world.to_head(exited.into());
+    }
+
+    /// The first word of a worker: it gets its assignment, and from then on its orders.
+    pub fn on_hello(&mut self, key: &WorkerKey, orders: Orders) -> Result<(), Failure> {
+        let unknown = || Failure::new(ErrorCode::NotFound, format!("no worker `{key}` is expected here"));
+        let worker = self.workers.get_mut(key).filter(|worker| worker.orders.is_none()).ok_or_else(unknown)?;
+        let _ = orders.send(Ok(worker.assignment.clone().into()));
+        worker.orders = Some(orders);
+        Ok(())
+    }
+
+    pub fn on_worker_message(&mut self, key: &WorkerKey, message: v1::WorkerMessage) {
+        use v1::worker_message::Kind;
+        let worker = Some(key.clone().into());
+        match message.kind {
+            Some(Kind::Ready(ready)) => self.world.to_head(v1::WorkerReady { worker, ..ready }.into()),
+            Some(Kind::Returned(returned)) => {
+                self.before_telling(key);
+                self.world.to_head(v1::WorkerReturned { worker, ..returned }.into());
+            }
+            Some(Kind::Failed(failed)) => {
+                self.before_telling(key);
+                self.world.to_head(v1::WorkerFailed { worker, ..failed }.into());
+            }
+            Some(Kind::Hello(_) | Kind::Heartbeat(_)) | None => {}
+        }
+    }
+
+    fn before_telling(&mut self, key: &WorkerKey) {
+        if let Some(worker) = self.workers.get_mut(key) {
+            worker.told = true;
+        }
+        self.pass_on_output(key, false);
+        self.pass_on_reports(key);
+    }
+
+    pub fn on_wait(&mut self, key: &WorkerKey, wait: v1::WorkerWaits, answer: WaitAnswer) {
+        let Some(worker) = self.workers.get_mut(key) else {
+            let _ = answer.send(Err(Failure::new(ErrorCode::NotFound, format!("no worker `{key}` is known here"))));
+            return;
+        };
+        worker.waits.insert((wait.kind.clone(), wait.sequence), answer);
+        self.pass_on_reports(key);
+        self.world.to_head(wait.into());
+    }
+
+    fn on_wait_over(&mut self, over: v1::WaitOver) {
+        let Some(key) = over.worker.map(WorkerKey::from) else { return };
+        let Some(worker) = self.workers.get_mut(&key) else { return };
+        if let Some(answer) = worker.waits.remove(&(over.kind, over.sequence)) {
+            let _ = answer.send(over.failure.map_or(Ok(over.payload), |failure| Err(failure.into())));
+        }
+    }
+
+    pub fn on_changes(&mut self) {
+        for key in self.world.changed() {
+            self.pass_on_output(&key, false);
+            self.pass_on_reports(&key);
+        }
+    }
+
+    pub fn on_child_signal(&mut self) {
+        self.world.reap_orphans();
+    }
+
+    /// Where the worker's run keeps its files.
+    pub fn run_directory(&self, key: &WorkerKey) -> Result<PathBuf, Failure> {
+        let unknown = || Failure::new(ErrorCode::NotFound, format!("no worker `{key}` is known here"));
+        self.workers.get(key).map(|worker| PathBuf::from(&worker.assignment.run_directory)).ok_or_else(unknown)
+    }
+
+    fn pass_on_reports(&mut self, key: &WorkerKey) {
+        match self.world.read_reports(key) {
+            Ok(reports) if reports.is_empty() => {}
+            Ok(reports) => {
+                self.world.to_head(v1::Reports { worker: Some(key.clone().into()), reports }.into());
+            }
+            Err(failure) => {
+                let failure = v1::WorkerFailure { rank: key.rank.0, failure: Some(failure.into()), ..Default::default() };
+                self.world.to_head(v1::WorkerFailed { worker: Some(key.clone().into()), failure: Some(failure) }.into());
+            }
+        }
+    }
+
+    fn pass_on_output(&mut self, key: &WorkerKey, all: bool) {
+        loop {
+            let text = self.world.read_output(key, all);
+            if text.is_empty() {
+                return;
+            }
+            self.world.to_head(v1::WorkerOutput { worker: Some(key.clone().into()), text }.into());
+        }
+    }
+
+    fn stop_group(&mut self, stop: &v1::StopGroup) {
+        let (run, attempt) = (RunId::new(stop.run_id.clone()), Attempt(stop.attempt));
+        let grace = Duration::from_millis(stop.grace_ms);
+        let keys: Vec<WorkerKey> =
+            self.workers.keys().filter(|key| key.run == run && key.attempt == attempt).cloned().collect();
+        for key in keys {
+            self.stop_worker(&key, grace);
+        }
+    }
+
+    fn stop_worker(&mut self, key: &WorkerKey, grace: Duration) {
+        let Some(worker) = self.workers.get_mut(key) else { return };
+        worker.stopping = true;
+        let Some(pid) = worker.pid else { return };
+        if grace.is_zero() {
+            self.world.kill(key, pid);
+            return;
+        }
+        if let Some(orders) = &worker.orders {
+            let _ = orders.send(Ok(v1::Exit {}.into()));
+        }
+        if !worker.told {
+            self.world.terminate(pid);
+        }
+        self.world.set_stop_timer(key.clone(), grace);
+    }
+
+    pub fn on_stop_timer(&mut self, key: &WorkerKey) {
+        if let Some(pid) = self.workers.get(key).and_then(|worker| worker.pid) {
+            self.world.kill(key, pid);
+        }
+    }
+
+    pub fn on_hello_timer(&mut self, key: &WorkerKey) {
+        let Some(worker) = self.workers.get_mut(key).filter(|worker| worker.orders.is_none()) else { return };
+        worker.hello_missed = true;
+        if let Some(pid) = worker.pid {
+            self.world.kill(key, pid);
+        }
+    }
+
+    pub fn on_exited(&mut self, key: &WorkerKey, pid: u32, exit: ExitStatus) {
+        self.world.ended(pid);
+        self.world.kill(key, pid);
+        self.pass_on_output(key, true);
+        self.pass_on_reports(key);
+        let last_output = self.world.last_output(key);
+        self.world.unfollow(key);
+        let Some(worker) = self.workers.remove(key) else { return };
+        let (code, signal) = match exit {
+            ExitStatus::Code(code) => (code, 0),
+            ExitStatus::Signal(signal) => (0, signal),
+        };
+        let failure = worker.hello_missed.then(|| {
+            let message = format!("the worker process {pid} did not connect within {} s", HELLO.as_secs());
+            Failure::new(ErrorCode::WorkerStartFailed, message).into()
+        });
+        let exited = v1::WorkerExited { worker: Some(key.clone().into()), code, signal, failure, last_output };
+        self.world.to_head(exited.into());
+    }
+
+    /// Ends everything at once: the agent is going.
+    pub fn kill_all(&mut self) {
+        let all: Vec<(WorkerKey, Option<u32>)> = self.workers.iter().map(|(key, w)| (key.clone(), w.pid)).collect();
+        for (key, pid) in all {
+            match (pid, self.workers.get_mut(&key)) {
+                (Some(pid), _) => self.world.kill(&key, pid),
+                (None, Some(worker)) => worker.stopping = true,
+                (None, None) => {}
+            }
+        }
+    }
+}
+
+fn key_of(group: &v1::Group, rank: u32) -> WorkerKey {
+    WorkerKey { run: RunId::new(group.run_id.clone()), attempt: Attempt(group.attempt), rank: Rank(rank) }
+}
+
+/// What the worker may see, and which of it is its own. With shared devices every worker of the node sees all of the
+/// group's, its own at its local rank, which is what the frameworks expect.
+fn devices_for(group: &v1::Group, local_rank: usize) -> (Option<String>, Vec<String>) {
+    let own = group.devices.get(local_rank).map(|share| share.devices.clone()).unwrap_or_default();
+    let all: Vec<String> = group.devices.iter().flat_map(|share| share.devices.clone()).collect();
+    if all.is_empty() {
+        return (None, own);
+    }
+    let visible = if group.share_devices { all } else { own.clone() };
+    (Some(visible.join(",")), own)
+}

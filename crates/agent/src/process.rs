@@ -1,0 +1,59 @@
+//! Waiting for processes by descriptor, never by a pid that may have been used again.
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+
+use carril_types::ExitStatus;
+use nix::libc;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a pid and flags and returns a new descriptor or -1.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and ours alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Waits until the process of this descriptor has ended, child or not.
+pub(crate) async fn ended(fd: OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is owned, and is closed only after it has left the reactor.
+    let waiting = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
+    let _ = waiting.readable().await?;
+    Ok(waiting.into_inner())
+}
+
+/// Becomes ready when the process with this pid has ended. An error means that there is none now.
+pub fn process_end(pid: u32) -> io::Result<impl Future<Output = ()> + Send> {
+    let fd = pidfd(pid)?;
+    Ok(async move { drop(ended(fd).await) })
+}
+
+/// Waits for a child and collects how it ended.
+pub(crate) async fn exit_of_child(pid: u32) -> ExitStatus {
+    let collected = async {
+        let fd = ended(pidfd(pid)?).await?;
+        Ok::<_, io::Error>(waitid(Id::PIDFd(fd.as_fd()), WaitPidFlag::WEXITED)?)
+    };
+    match collected.await {
+        Ok(WaitStatus::Exited(_, code)) => ExitStatus::Code(code),
+        Ok(WaitStatus::Signaled(_, signal, _)) => ExitStatus::Signal(signal as i32),
+        // Somebody else has collected it: that it is gone is all that can be known.
+        Ok(_) | Err(_) => ExitStatus::Code(-1),
+    }
+}
+
+/// Collects the exit of a child that has ended or is about to; says nothing about others.
+pub(crate) fn reap(pid: u32) {
+    let _ = nix::sys::wait::waitpid(Pid::from_raw(pid as i32), Some(WaitPidFlag::WNOHANG));
+}
+
+pub(crate) fn send_signal(pid: u32, signal: Signal) {
+    let _ = kill(Pid::from_raw(pid as i32), signal);
+}

@@ -1,0 +1,83 @@
+//! The fields that are added to every report of a run, under the names that scripts know from Ray.
+
+use carril_types::{Metrics, RunId, Value};
+
+pub(crate) struct Automatic {
+    run: RunId,
+    hostname: String,
+    address: String,
+    pid: u32,
+    /// When the attempt began, and when rank 0 began the function.
+    started: f64,
+    ready: f64,
+    last: f64,
+    /// The date is worked out once a second.
+    date: (i64, String),
+}
+
+impl Automatic {
+    pub fn new(run: RunId, started: f64) -> Self {
+        let (hostname, address) = (String::new(), String::new());
+        Self { run, hostname, address, pid: 0, started, ready: started, last: started, date: (-1, String::new()) }
+    }
+
+    pub fn placed(&mut self, hostname: &str, address: &str, now: f64) {
+        self.hostname = hostname.to_owned();
+        self.address = address.to_owned();
+        self.started = now;
+    }
+
+    pub fn ready(&mut self, pid: u32, at: f64) {
+        self.pid = pid;
+        self.ready = at;
+        self.last = at;
+    }
+
+    /// `config` is not among them: the files have it written out once, and the driver has it.
+    pub fn fields(&mut self, iteration: u64, at: f64, done: bool) -> Metrics {
+        let this_iteration = (at - self.last).max(0.0);
+        self.last = at;
+        let total = (at - self.ready).max(0.0);
+        let iteration = Value::Int(iteration as i64);
+        let trial = format!("{}_00000", self.run.as_str().get(..5).unwrap_or(self.run.as_str()));
+        let date = self.date_of(at);
+        let fields = [
+            ("training_iteration", iteration.clone()),
+            ("_training_iteration", iteration.clone()),
+            ("time_this_iter_s", Value::Float(this_iteration)),
+            ("time_total_s", Value::Float(total)),
+            ("time_since_restore", Value::Float(total)),
+            ("iterations_since_restore", iteration),
+            ("timesteps_total", Value::None),
+            ("warmup_time", Value::Float((self.ready - self.started).max(0.0))),
+            ("timestamp", Value::Int(at as i64)),
+            ("date", Value::Text(date)),
+            ("pid", Value::Int(i64::from(self.pid))),
+            ("hostname", Value::Text(self.hostname.clone())),
+            ("node_ip", Value::Text(self.address.clone())),
+            ("trial_id", Value::Text(trial)),
+            ("experiment_id", Value::Text(self.run.as_str().to_owned())),
+            ("experiment_tag", Value::Text("0".to_owned())),
+            ("done", Value::Bool(done)),
+        ];
+        Metrics(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    fn date_of(&mut self, at: f64) -> String {
+        let second = at as i64;
+        if self.date.0 != second {
+            self.date = (second, local_date(second));
+        }
+        self.date.1.clone()
+    }
+
+    pub fn seconds(&self, now: f64) -> f64 {
+        (now - self.started).max(0.0)
+    }
+}
+
+fn local_date(second: i64) -> String {
+    jiff::Timestamp::from_second(second)
+        .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d_%H-%M-%S").to_string())
+        .unwrap_or_default()
+}

@@ -1,0 +1,210 @@
+//! All runs and all nodes, and what is shared between them: the resources.
+
+use std::collections::BTreeMap;
+
+use carril_core::{Decision, Event, Placement, PlacementRequest, Share, Timer};
+use carril_proto::v1;
+use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec};
+
+use crate::outside::{Disk, Outside};
+use crate::run::Run;
+use crate::watchers::Watcher;
+
+/// Runs that have ended are remembered, so that a late watcher still hears how.
+const REMEMBERED: usize = 100;
+
+pub struct Head {
+    outside: Box<dyn Outside>,
+    disk: Box<dyn Disk>,
+    placement: Placement,
+    nodes: BTreeMap<NodeId, v1::Node>,
+    runs: BTreeMap<RunId, Run>,
+    /// Runs that have ended, oldest first.
+    ended: Vec<RunId>,
+}
+
+impl Head {
+    pub fn new(outside: Box<dyn Outside>, disk: Box<dyn Disk>) -> Self {
+        Self {
+            outside,
+            disk,
+            placement: Placement::default(),
+            nodes: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    pub fn on_agent_message(&mut self, from: &NodeId, message: v1::AgentMessage) {
+        use v1::agent_message::Kind;
+        if let Some(Kind::Joined(node)) = message.kind {
+            if let Ok(total) = node.total_resources() {
+                self.placement.add_node(from.clone(), total, node.devices.clone());
+                self.nodes.insert(from.clone(), node);
+            }
+            return;
+        }
+        let Some(node) = self.nodes.get(from) else { return };
+        let Some(id) = run_of(&message) else { return };
+        if let Some(run) = self.runs.get_mut(&id) {
+            run.on_agent_message(node, message, &mut *self.outside);
+        }
+        self.after(&id);
+    }
+
+    pub fn submit(&mut self, request: v1::RunRequest) -> Result<v1::RunReply, Failure> {
+        let spec: RunSpec = serde_json::from_str(&request.spec)
+            .map_err(|error| Failure::new(ErrorCode::InvalidConfig, format!("the run's specification: {error}")))?;
+        spec.check().map_err(|error| Failure::new(ErrorCode::InvalidConfig, error.to_string()))?;
+        let id = self.outside.fresh_run_id();
+        let asked =
+            PlacementRequest { run: id.clone(), workers: spec.num_workers, per_worker: spec.resources_per_worker.clone() };
+        // Before any file is made: what can never run leaves no trace.
+        let decision = self.placement.ask(asked);
+        if let Decision::Never(failure) = decision {
+            return Err(failure);
+        }
+        let now = self.outside.now();
+        let config = request.config.clone().unwrap_or_default().into();
+        let opened = match self.disk.open_run(&id, &spec, &config, now) {
+            Ok(opened) => opened,
+            Err(failure) => {
+                self.give_back(&id);
+                return Err(failure);
+            }
+        };
+        let name = spec.name.clone();
+        let mut run = Run::new(id.clone(), spec, request, opened, now);
+        let path = run.path.display().to_string();
+        if let Decision::Waits(reason) = &decision {
+            run.publish(v1::StateChanged { state: "waiting".into(), reason: reason.clone() }, &mut *self.outside);
+        }
+        self.runs.insert(id.clone(), run);
+        if let Decision::Placed(shares) = decision {
+            self.start(&id, shares);
+        }
+        Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name })
+    }
+
+    pub fn watch(&mut self, run: &RunId, watcher: Watcher) -> Result<(), Failure> {
+        let run = self.runs.get_mut(run).ok_or_else(|| no_such_run(run))?;
+        run.watchers.add(watcher);
+        let id = run.id.clone();
+        self.on_watcher_ready(&id, u64::MAX);
+        Ok(())
+    }
+
+    pub fn stop_run(&mut self, id: &RunId, reason: String, force: bool) -> Result<(), Failure> {
+        let run = self.runs.get_mut(id).ok_or_else(|| no_such_run(id))?;
+        run.decide(Event::StopRequested { reason, force }, &mut *self.outside);
+        self.after(id);
+        Ok(())
+    }
+
+    /// Ends every run; true when none is left.
+    pub fn stop_all(&mut self, reason: &str, force: bool) -> bool {
+        let live: Vec<RunId> = self.runs.values().filter(|run| !run.ended).map(|run| run.id.clone()).collect();
+        for id in live {
+            let _ = self.stop_run(&id, reason.to_owned(), force);
+        }
+        self.is_idle()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.runs.values().all(|run| run.ended)
+    }
+
+    pub fn prepare(&mut self, request: &v1::PrepareRequest) {
+        for node in self.nodes.keys() {
+            self.outside.to_agent(node, request.clone().into());
+        }
+    }
+
+    pub fn nodes(&self) -> Vec<v1::Node> {
+        let with_amounts = |(id, resources): (&NodeId, &carril_core::NodeResources)| {
+            let amounts = |all: &Resources| all.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+            let node = self.nodes.get(id)?.clone();
+            Some(v1::Node { total: amounts(&resources.total), free: amounts(&resources.free), ..node })
+        };
+        self.placement.nodes().filter_map(with_amounts).collect()
+    }
+
+    pub fn on_timer(&mut self, id: &RunId, timer: Timer) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.decide(Event::TimerFired(timer), &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn on_watcher_ready(&mut self, id: &RunId, watcher: u64) {
+        let Some(run) = self.runs.get_mut(id) else { return };
+        let node = run.shares.first().and_then(|share| self.nodes.get(&share.node)).cloned().unwrap_or_default();
+        run.on_watcher_ready(&node, watcher, &mut *self.outside);
+        self.after(id);
+    }
+
+    /// Writes out what the files are behind: called whenever there is nothing else to do.
+    pub fn flush(&mut self) {
+        for run in self.runs.values_mut().filter(|run| !run.ended) {
+            run.flush(&mut *self.outside);
+        }
+    }
+
+    fn start(&mut self, id: &RunId, shares: Vec<Share>) {
+        let Some(run) = self.runs.get_mut(id) else { return };
+        let now = self.outside.now();
+        if let Some(node) = shares.first().and_then(|share| self.nodes.get(&share.node)) {
+            run.placed(node, now);
+        }
+        run.shares = shares;
+        run.decide(Event::Placed, &mut *self.outside);
+        self.after(id);
+    }
+
+    /// Once a run has ended: its resources go to those that wait, and what it held in memory goes.
+    fn after(&mut self, id: &RunId) {
+        let Some(run) = self.runs.get(id) else { return };
+        if !run.ended {
+            return;
+        }
+        if !self.ended.contains(id) {
+            self.ended.push(id.clone());
+            self.give_back(id);
+        }
+        while self.ended.len() > REMEMBERED {
+            let oldest = self.ended.remove(0);
+            self.runs.remove(&oldest);
+        }
+        if let Some(run) = self.runs.get_mut(id)
+            && run.watchers.is_drained()
+        {
+            run.watchers.close();
+        }
+    }
+
+    fn give_back(&mut self, id: &RunId) {
+        for (next, shares) in self.placement.release(id) {
+            self.start(&next, shares);
+        }
+    }
+}
+
+fn no_such_run(id: &RunId) -> Failure {
+    Failure::new(ErrorCode::NotFound, format!("there is no run with the id `{id}` in this head"))
+}
+
+fn run_of(message: &v1::AgentMessage) -> Option<RunId> {
+    use v1::agent_message::Kind;
+    let worker = match message.kind.as_ref()? {
+        Kind::Joined(_) => return None,
+        Kind::Started(m) => m.worker.as_ref(),
+        Kind::Ready(m) => m.worker.as_ref(),
+        Kind::Reports(m) => m.worker.as_ref(),
+        Kind::Returned(m) => m.worker.as_ref(),
+        Kind::Failed(m) => m.worker.as_ref(),
+        Kind::Exited(m) => m.worker.as_ref(),
+        Kind::Waits(m) => m.worker.as_ref(),
+        Kind::Output(m) => m.worker.as_ref(),
+    };
+    worker.map(|worker| RunId::new(worker.run_id.clone()))
+}

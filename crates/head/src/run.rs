@@ -1,0 +1,525 @@
+//! One run in the head: its machine, its files, its watchers. Carries out the machine's commands one by one.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use carril_core::{Collated, Command, Ending, Event, Outcome, RunMachine, Share, WaitKind, reduce};
+use carril_proto::v1;
+use carril_store::JournalRecord;
+use carril_types::{ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value, WorkerKey};
+
+use crate::automatic::Automatic;
+use crate::outside::{Outside, RunDisk, RunOpened};
+use crate::watchers::Watchers;
+
+/// Watchers that do not want every report are told of the last one this often, in seconds.
+const PROGRESS_EVERY: f64 = 0.1;
+
+/// A report as it travels through the core: opaque to it.
+pub(crate) struct RankReport {
+    at: f64,
+    metrics: Metrics,
+    checkpoint_name: String,
+}
+
+pub(crate) struct Run {
+    pub id: RunId,
+    pub spec: RunSpec,
+    pub function: String,
+    pub environment: Vec<(String, String)>,
+    pub path: PathBuf,
+    pub watchers: Watchers,
+    pub shares: Vec<Share>,
+    pub machine: RunMachine<RankReport>,
+    disk: Box<dyn RunDisk>,
+    automatic: Automatic,
+    config: Value,
+    latest_checkpoint: Option<PathBuf>,
+    next_checkpoint: u32,
+    checkpoints: Vec<v1::Checkpoint>,
+    started: Vec<v1::StartedWorker>,
+    last: Option<Metrics>,
+    last_by_rank: Vec<Metrics>,
+    iterations: u64,
+    last_progress: f64,
+    /// Messages of agents that wait for a watcher to catch up.
+    deferred: VecDeque<v1::AgentMessage>,
+    pub ended: bool,
+}
+
+impl Run {
+    pub fn new(id: RunId, spec: RunSpec, request: v1::RunRequest, opened: RunOpened, now: f64) -> Self {
+        let world = spec.num_workers;
+        Self {
+            automatic: Automatic::new(id.clone(), now),
+            id,
+            function: request.function,
+            environment: request.environment.into_iter().collect(),
+            path: opened.path,
+            watchers: Watchers::new(),
+            shares: Vec::new(),
+            machine: RunMachine::new(world),
+            disk: opened.disk,
+            config: request.config.unwrap_or_default().into(),
+            latest_checkpoint: opened.latest_checkpoint,
+            next_checkpoint: opened.next_checkpoint,
+            checkpoints: Vec::new(),
+            started: Vec::new(),
+            last: None,
+            last_by_rank: vec![Metrics::default(); world as usize],
+            iterations: 0,
+            last_progress: 0.0,
+            deferred: VecDeque::new(),
+            ended: false,
+            spec,
+        }
+    }
+
+    /// Takes a message of an agent, or lets it wait while a watcher that wants everything is behind.
+    pub fn on_agent_message(&mut self, node: &v1::Node, message: v1::AgentMessage, outside: &mut dyn Outside) {
+        if self.watchers.are_behind() || !self.deferred.is_empty() {
+            self.deferred.push_back(message);
+            return;
+        }
+        self.take_agent_message(node, message, outside);
+    }
+
+    pub fn on_watcher_ready(&mut self, node: &v1::Node, watcher: u64, outside: &mut dyn Outside) {
+        self.watchers.on_ready(watcher);
+        while !self.watchers.are_behind() {
+            let Some(message) = self.deferred.pop_front() else { break };
+            self.take_agent_message(node, message, outside);
+        }
+        self.ask_for_room(outside);
+    }
+
+    fn take_agent_message(&mut self, node: &v1::Node, message: v1::AgentMessage, outside: &mut dyn Outside) {
+        use v1::agent_message::Kind;
+        match message.kind {
+            Some(Kind::Started(started)) => {
+                let rank = rank_of(started.worker.as_ref());
+                self.started.push(v1::StartedWorker {
+                    rank: rank.0,
+                    pid: started.pid,
+                    node: node.hostname.clone(),
+                    address: node.address.clone(),
+                    how: started.how,
+                });
+                if self.started.len() == self.spec.num_workers as usize {
+                    let workers = self.started.clone();
+                    self.publish(v1::WorkersStarted { workers }, outside);
+                }
+                self.decide(Event::WorkerStarted { rank }, outside);
+            }
+            Some(Kind::Ready(ready)) => {
+                let rank = rank_of(ready.worker.as_ref());
+                if rank == Rank::ZERO {
+                    self.automatic.ready(ready.pid, ready.at);
+                }
+                self.decide(Event::WorkerReady { rank }, outside);
+            }
+            Some(Kind::Reports(reports)) => {
+                let rank = rank_of(reports.worker.as_ref());
+                for report in reports.reports {
+                    self.on_report(rank, report, outside);
+                }
+            }
+            Some(Kind::Waits(wait)) => self.on_wait(wait, outside),
+            Some(Kind::Returned(returned)) => {
+                let rank = rank_of(returned.worker.as_ref());
+                let value = Some(returned.value).filter(|hash| !hash.is_empty());
+                self.decide(Event::WorkerReturned { rank, value }, outside);
+            }
+            Some(Kind::Failed(failed)) => {
+                let mut failure: carril_types::WorkerFailure = failed.failure.unwrap_or_default().into();
+                failure.rank = rank_of(failed.worker.as_ref());
+                self.decide(Event::WorkerFailed(failure), outside);
+            }
+            Some(Kind::Exited(exited)) => {
+                let rank = rank_of(exited.worker.as_ref());
+                let exit = match exited.signal {
+                    0 => ExitStatus::Code(exited.code),
+                    signal => ExitStatus::Signal(signal),
+                };
+                let event = match exited.failure {
+                    Some(failure) => Event::WorkerNotStarted { rank, failure: failure.into() },
+                    None => Event::WorkerExited { rank, exit, last_output: exited.last_output },
+                };
+                self.decide(event, outside);
+            }
+            Some(Kind::Output(output)) => {
+                let rank = rank_of(output.worker.as_ref()).0;
+                self.publish(v1::Output { rank, text: output.text }, outside);
+            }
+            Some(Kind::Joined(_)) | None => {}
+        }
+    }
+
+    fn on_report(&mut self, rank: Rank, report: v1::Report, outside: &mut dyn Outside) {
+        let event = Event::Reported {
+            rank,
+            sequence: report.sequence,
+            checkpoint: report.checkpoint,
+            report: RankReport {
+                at: report.at,
+                metrics: report.metrics.unwrap_or_default().into(),
+                checkpoint_name: report.checkpoint_name,
+            },
+        };
+        self.decide(event, outside);
+    }
+
+    fn on_wait(&mut self, wait: v1::WorkerWaits, outside: &mut dyn Outside) {
+        let rank = rank_of(wait.worker.as_ref());
+        match WaitKind::from_name(&wait.kind) {
+            Some(kind) => {
+                let (sequence, payload) = (wait.sequence, wait.payload);
+                self.decide(Event::WorkerWaits { rank, kind, sequence, payload }, outside);
+            }
+            None => {
+                let message = format!("rank {rank} waits for `{}`, which is not known", wait.kind);
+                let failure = Failure::new(ErrorCode::Internal, message);
+                self.wait_over(rank, &wait.kind, wait.sequence, Err(failure), outside);
+            }
+        }
+    }
+
+    /// Asks the machine and carries out what it says. What it decided is journalled first.
+    pub fn decide(&mut self, event: Event<RankReport>, outside: &mut dyn Outside) {
+        let journalled = describe(&event);
+        let Outcome { commands, reason } = self.machine.on_event(event);
+        if let Some(event) = journalled {
+            self.journal(event, reason.clone(), &commands, outside);
+        }
+        for command in commands {
+            self.carry_out(command, &reason, outside);
+        }
+    }
+
+    fn journal(&mut self, event: String, reason: String, commands: &[Command<RankReport>], outside: &mut dyn Outside) {
+        let commands = commands.iter().filter_map(name_of).collect();
+        let record = JournalRecord { at: outside.now(), event, reason, commands };
+        if let Err(failure) = self.disk.journal(&record) {
+            self.publish(v1::Warning { text: failure.message }, outside);
+        }
+    }
+
+    fn carry_out(&mut self, command: Command<RankReport>, reason: &str, outside: &mut dyn Outside) {
+        match command {
+            Command::ChangeStatus(status) => {
+                self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);
+            }
+            Command::StartGroup { attempt } => self.start_group(attempt.0, outside),
+            Command::StopGroup { attempt, grace } => {
+                let run_id = self.id.as_str().to_owned();
+                for share in &self.shares {
+                    let grace_ms = grace.as_millis() as u64;
+                    let stop = v1::StopGroup { run_id: run_id.clone(), attempt: attempt.0, grace_ms };
+                    outside.to_agent(&share.node, stop.into());
+                }
+            }
+            Command::CommitReport { collated, checkpoint } => self.commit_report(collated, &checkpoint, outside),
+            Command::Release { rank, kind, sequence, result } => {
+                self.wait_over(rank, kind.name(), sequence, result, outside);
+            }
+            Command::SetTimer { timer, after } => outside.set_timer(self.id.clone(), timer, after),
+            Command::Warn(text) => self.publish(v1::Warning { text }, outside),
+            Command::TellFailures(failures) => {
+                let failures = failures.into_iter().map(Into::into).collect();
+                self.publish(v1::WorkersFailed { failures }, outside);
+            }
+            Command::EndRun(ending) => self.end(ending, outside),
+        }
+    }
+
+    fn start_group(&mut self, attempt: u32, outside: &mut dyn Outside) {
+        let mut next_rank = 0;
+        for (node_rank, share) in self.shares.iter().enumerate() {
+            let count = share.devices.len() as u32;
+            let group = v1::Group {
+                run_id: self.id.as_str().to_owned(),
+                attempt,
+                ranks: (next_rank..next_rank + count).collect(),
+                world_size: self.spec.num_workers,
+                node_rank: node_rank as u32,
+                command: Some(self.spec.worker.clone().into()),
+                function: self.function.clone(),
+                environment: self.environment.iter().cloned().collect(),
+                working_directory: self.spec.working_directory.clone(),
+                run_directory: self.path.display().to_string(),
+                run_name: self.spec.name.clone(),
+                share_devices: self.spec.share_devices,
+                devices: share.devices.iter().map(|names| v1::DeviceShare { devices: names.clone() }).collect(),
+                granted: carril_core::REPORT_WINDOW,
+                latest_checkpoint: self.latest_checkpoint.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
+                threads_per_worker: self.spec.threads_per_worker,
+            };
+            next_rank += count;
+            outside.to_agent(&share.node, group.into());
+        }
+    }
+
+    pub fn placed(&mut self, node: &v1::Node, now: f64) {
+        self.automatic.placed(&node.hostname, &node.address, now);
+    }
+
+    fn commit_report(&mut self, collated: Collated<RankReport>, ranks: &[Rank], outside: &mut dyn Outside) {
+        let Collated { iteration, by_rank } = collated;
+        let by_rank_metrics: Vec<Option<&Metrics>> = by_rank.iter().map(|r| r.as_ref().map(|r| &r.metrics)).collect();
+        let metrics = reduce(&by_rank_metrics, &self.spec.metrics_reduce);
+        let at = by_rank.iter().flatten().next().map_or(0.0, |report| report.at);
+        let mut automatic = self.automatic.fields(iteration, at, false);
+        let mut checkpoint = None;
+        if !ranks.is_empty() {
+            let name = self.checkpoint_name(&by_rank);
+            let result = self.disk.commit_checkpoint(iteration, ranks, &name);
+            if let Ok(path) = &result {
+                automatic.0.push(("checkpoint_dir_name".into(), Value::Text(name)));
+                checkpoint = Some(self.keep_checkpoint(path, iteration, metrics.as_ref(), &automatic));
+            }
+            let event = match result {
+                Ok(path) => Event::CheckpointCommitted { iteration, path: path.display().to_string() },
+                Err(failure) => Event::CheckpointRejected { iteration, failure },
+            };
+            self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
+            self.publish_report(iteration, by_rank, checkpoint, outside);
+            self.decide(event, outside);
+        } else {
+            self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
+            self.publish_report(iteration, by_rank, checkpoint, outside);
+        }
+    }
+
+    /// The lowest rank that gave its checkpoint a name wins.
+    fn checkpoint_name(&mut self, by_rank: &[Option<RankReport>]) -> String {
+        let given = by_rank.iter().flatten().map(|report| &report.checkpoint_name).find(|name| !name.is_empty());
+        match given {
+            Some(name) => name.clone(),
+            None => format!("checkpoint_{:06}", self.next_checkpoint),
+        }
+    }
+
+    fn keep_checkpoint(
+        &mut self,
+        path: &std::path::Path,
+        iteration: u64,
+        metrics: Option<&Metrics>,
+        automatic: &Metrics,
+    ) -> v1::Checkpoint {
+        let mut all = metrics.cloned().unwrap_or_default();
+        for (key, value) in &automatic.0 {
+            all.set_default(key, value.clone());
+        }
+        let checkpoint = v1::Checkpoint {
+            index: self.next_checkpoint,
+            path: path.display().to_string(),
+            metrics: Some(all.into()),
+            iteration,
+        };
+        self.next_checkpoint += 1;
+        self.latest_checkpoint = Some(path.to_owned());
+        self.checkpoints.push(checkpoint.clone());
+        checkpoint
+    }
+
+    fn write_report(
+        &mut self,
+        at: f64,
+        iteration: u64,
+        metrics: Option<Metrics>,
+        automatic: &Metrics,
+        by_rank: &[Option<RankReport>],
+        outside: &mut dyn Outside,
+    ) {
+        let mut result = Ok(());
+        if let Some(metrics) = metrics {
+            result = self.disk.append(at, iteration, &metrics, automatic);
+            self.iterations = iteration;
+            let mut all = metrics;
+            for (key, value) in &automatic.0 {
+                all.set_default(key, value.clone());
+            }
+            self.last = Some(all);
+        }
+        let own_file = |rank: usize| rank > 0 || !self.spec.metrics_reduce.is_empty();
+        for (rank, report) in by_rank.iter().enumerate() {
+            let Some(report) = report else { continue };
+            if own_file(rank) {
+                let mut metrics = report.metrics.clone();
+                metrics.set_default("training_iteration", Value::Int(iteration as i64));
+                metrics.set_default("timestamp", Value::Float(report.at));
+                result = result.and_then(|()| self.disk.append_rank(Rank(rank as u32), &metrics));
+            }
+            self.last_by_rank[rank].clone_from(&report.metrics);
+        }
+        if let Err(failure) = result {
+            self.publish(v1::Warning { text: failure.message }, outside);
+        }
+    }
+
+    fn publish_report(
+        &mut self,
+        iteration: u64,
+        by_rank: Vec<Option<RankReport>>,
+        checkpoint: Option<v1::Checkpoint>,
+        outside: &mut dyn Outside,
+    ) {
+        let metrics = || self.last.clone().map(Into::into);
+        if self.watchers.want_reports() {
+            let ranks = (0..)
+                .zip(by_rank)
+                .filter_map(|(rank, report)| Some(v1::RankReport { rank, metrics: Some(report?.metrics.into()) }))
+                .collect();
+            let event = v1::Reported { iteration, metrics: metrics(), ranks, checkpoint };
+            self.publish(event, outside);
+        }
+        let now = outside.now();
+        if now - self.last_progress >= PROGRESS_EVERY {
+            self.last_progress = now;
+            let checkpoints = self.checkpoints.len() as u64;
+            let event = v1::Progress {
+                iteration,
+                metrics: self.last.clone().map(Into::into),
+                checkpoints,
+                time_total_s: self.automatic.seconds(now),
+            };
+            self.publish(event, outside);
+        }
+    }
+
+    fn wait_over(
+        &self,
+        rank: Rank,
+        kind: &str,
+        sequence: u64,
+        result: Result<Vec<u8>, Failure>,
+        outside: &mut dyn Outside,
+    ) {
+        let worker = WorkerKey { run: self.id.clone(), attempt: self.machine.attempt(), rank };
+        let (payload, failure) = match result {
+            Ok(payload) => (payload, None),
+            Err(failure) => (Vec::new(), Some(failure.into())),
+        };
+        let over = v1::WaitOver { worker: Some(worker.into()), kind: kind.to_owned(), sequence, payload, failure };
+        if let Some(node) = self.node_of(rank) {
+            outside.to_agent(node, over.into());
+        }
+    }
+
+    fn node_of(&self, rank: Rank) -> Option<&NodeId> {
+        let mut first = 0;
+        for share in &self.shares {
+            first += share.devices.len();
+            if rank.index() < first {
+                return Some(&share.node);
+            }
+        }
+        None
+    }
+
+    fn end(&mut self, ending: Ending, outside: &mut dyn Outside) {
+        self.ended = true;
+        let now = outside.now();
+        let error = (ending.status != RunStatus::Finished).then(|| error_files(&ending));
+        if let Err(failure) = self.disk.end(ending.status, now, error) {
+            self.publish(v1::Warning { text: failure.message }, outside);
+        }
+        if let Some(last) = &mut self.last {
+            // `done` is told of the last report only once it is known to be the last.
+            if let Some((_, done)) = last.0.iter_mut().rev().find(|(key, value)| key == "done" && *value == Value::Bool(false)) {
+                *done = Value::Bool(ending.status == RunStatus::Finished);
+            }
+            last.set_default("config", self.config.clone());
+        }
+        let ranks = (0..)
+            .zip(std::mem::take(&mut self.last_by_rank))
+            .map(|(rank, metrics)| v1::RankReport { rank, metrics: Some(metrics.into()) })
+            .collect();
+        let event = v1::RunEnded {
+            status: ending.status.name().into(),
+            headline: ending.headline,
+            failure: ending.failure.map(Into::into),
+            failures: ending.failures.into_iter().map(Into::into).collect(),
+            metrics: self.last.take().map(Into::into),
+            ranks,
+            checkpoints: std::mem::take(&mut self.checkpoints),
+            return_value: ending.return_value.unwrap_or_default(),
+            iterations: self.iterations,
+            seconds: self.automatic.seconds(now),
+        };
+        self.publish(event, outside);
+    }
+
+    pub fn publish(&mut self, event: impl Into<v1::RunEvent>, outside: &mut dyn Outside) {
+        self.watchers.publish(&event.into());
+        self.ask_for_room(outside);
+    }
+
+    fn ask_for_room(&mut self, outside: &mut dyn Outside) {
+        for (watcher, sender) in self.watchers.take_full() {
+            outside.when_watcher_ready(self.id.clone(), watcher, sender);
+        }
+    }
+
+    pub fn flush(&mut self, outside: &mut dyn Outside) {
+        if let Err(failure) = self.disk.flush() {
+            self.publish(v1::Warning { text: failure.message }, outside);
+        }
+    }
+}
+
+fn rank_of(worker: Option<&v1::WorkerKey>) -> Rank {
+    Rank(worker.map_or(0, |worker| worker.rank))
+}
+
+/// How an event stands in the journal; reports do not.
+fn describe(event: &Event<RankReport>) -> Option<String> {
+    let text = match event {
+        Event::Reported { .. } | Event::WorkerWaits { .. } | Event::TimerFired(_) => return None,
+        Event::Placed => "Placed".into(),
+        Event::Refused(failure) => format!("Refused: {}", failure.message),
+        Event::WorkerStarted { rank } => format!("WorkerStarted: rank {rank}"),
+        Event::WorkerReady { rank } => format!("WorkerReady: rank {rank}"),
+        Event::CheckpointCommitted { iteration, path } => format!("CheckpointCommitted: report {iteration}, {path}"),
+        Event::CheckpointRejected { iteration, .. } => format!("CheckpointRejected: report {iteration}"),
+        Event::WorkerReturned { rank, .. } => format!("WorkerReturned: rank {rank}"),
+        Event::WorkerFailed(failure) => format!("WorkerFailed: {}", failure.headline()),
+        Event::WorkerExited { rank, exit, .. } => format!("WorkerExited: rank {rank}, {exit}"),
+        Event::WorkerNotStarted { rank, failure } => format!("WorkerNotStarted: rank {rank}, {}", failure.message),
+        Event::StopRequested { reason, force } => format!("StopRequested: {reason}, force {force}"),
+    };
+    Some(text)
+}
+
+fn name_of(command: &Command<RankReport>) -> Option<String> {
+    match command {
+        Command::ChangeStatus(status) => Some(format!("ChangeStatus: {status}")),
+        Command::StartGroup { attempt } => Some(format!("StartGroup: attempt {}", attempt.0)),
+        Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0)),
+        Command::EndRun(ending) => Some(format!("EndRun: {}, {}", ending.status, ending.headline)),
+        Command::Warn(text) => Some(format!("Warn: {text}")),
+        Command::CommitReport { .. } | Command::Release { .. } | Command::SetTimer { .. } | Command::TellFailures(_) => None,
+    }
+}
+
+fn error_files(ending: &Ending) -> (String, serde_json::Value) {
+    let mut text = ending.headline.clone();
+    for hint in ending.failure.iter().flat_map(|failure| &failure.hints) {
+        text.push_str("\nhint: ");
+        text.push_str(hint);
+    }
+    for failure in &ending.failures {
+        text.push_str("\n\n");
+        text.push_str(&failure.headline());
+        text.push('\n');
+        text.push_str(failure.traceback.trim_end());
+    }
+    text.push('\n');
+    let json = serde_json::json!({
+        "headline": ending.headline,
+        "status": ending.status,
+        "failure": ending.failure,
+        "failures": ending.failures,
+    });
+    (text, json)
+}

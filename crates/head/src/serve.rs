@@ -1,0 +1,105 @@
+//! The real world around a `Head`: one task owns it and does one job after the other.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use carril_core::Timer;
+use carril_proto::v1;
+use carril_types::{ErrorCode, Failure, NodeId, RunId};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::disk::LocalDisk;
+use crate::head::Head;
+use crate::outside::Outside;
+
+/// The files are written out at least after this many jobs, also when more are waiting.
+const FLUSH_EVERY: usize = 64;
+
+type Job = Box<dyn FnOnce(&mut Head) + Send>;
+
+/// The way to the task that owns the head.
+#[derive(Clone)]
+pub struct HeadHandle {
+    jobs: mpsc::UnboundedSender<Job>,
+}
+
+impl HeadHandle {
+    /// Queues a job. The queue is bounded by what feeds it: agents by the window of reports, drivers by their waiting.
+    pub fn tell(&self, job: impl FnOnce(&mut Head) + Send + 'static) {
+        let _ = self.jobs.send(Box::new(job));
+    }
+
+    pub async fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Head) -> T + Send + 'static) -> Result<T, Failure> {
+        let (sender, receiver) = oneshot::channel();
+        self.tell(move |head| {
+            let _ = sender.send(job(head));
+        });
+        receiver.await.map_err(|_| Failure::new(ErrorCode::HeadLost, "the head is shutting down"))
+    }
+
+    pub fn agent_message(&self, from: NodeId, message: v1::AgentMessage) {
+        self.tell(move |head| head.on_agent_message(&from, message));
+    }
+}
+
+/// Starts the task. `agents` is the way to each agent.
+pub fn start(agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>) -> HeadHandle {
+    let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
+    let handle = HeadHandle { jobs };
+    let world = World { agents, handle: handle.clone() };
+    tokio::spawn(async move {
+        let mut head = Head::new(Box::new(world), Box::new(LocalDisk));
+        let mut unflushed = 0;
+        while let Some(job) = queue.recv().await {
+            job(&mut head);
+            unflushed += 1;
+            if queue.is_empty() || unflushed >= FLUSH_EVERY {
+                head.flush();
+                unflushed = 0;
+                // One busy run must not keep the sockets of the others waiting.
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    handle
+}
+
+struct World {
+    agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>,
+    handle: HeadHandle,
+}
+
+impl Outside for World {
+    fn now(&self) -> f64 {
+        SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+    }
+
+    fn fresh_run_id(&mut self) -> RunId {
+        let mut bytes = [0u8; 8];
+        getrandom::fill(&mut bytes).expect("the system has random bytes");
+        RunId::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    fn to_agent(&mut self, node: &NodeId, order: v1::AgentOrder) {
+        if let Some(agent) = self.agents.get(node) {
+            let _ = agent.send(order);
+        }
+    }
+
+    fn set_timer(&mut self, run: RunId, timer: Timer, after: Duration) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            handle.tell(move |head| head.on_timer(&run, timer));
+        });
+    }
+
+    fn when_watcher_ready(&mut self, run: RunId, watcher: u64, sender: mpsc::Sender<v1::RunEvent>) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            // An error means that the watcher has gone, which is room enough.
+            drop(sender.reserve().await);
+            handle.tell(move |head| head.on_watcher_ready(&run, watcher));
+        });
+    }
+}

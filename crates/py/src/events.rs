@@ -1,0 +1,128 @@
+//! A run's events as Python sees them: a kind and a dict (`_native.pyi` says which keys).
+
+use carril_proto::v1;
+use carril_proto::v1::run_event::Kind;
+use carril_types::{ErrorCode, Failure, WorkerFailure};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList};
+
+use crate::values::metrics_to_python;
+
+pub fn to_python(py: Python<'_>, event: Kind) -> PyResult<(&'static str, Bound<'_, PyDict>)> {
+    let dict = PyDict::new(py);
+    let kind = match event {
+        Kind::State(state) => {
+            dict.set_item("state", state.state)?;
+            dict.set_item("reason", state.reason)?;
+            "state"
+        }
+        Kind::Started(started) => {
+            let workers = started.workers.into_iter().map(|worker| started_worker(py, worker)).collect::<PyResult<Vec<_>>>()?;
+            dict.set_item("workers", workers)?;
+            "started"
+        }
+        Kind::Reported(reported) => {
+            dict.set_item("iteration", reported.iteration)?;
+            dict.set_item("metrics", metrics(py, reported.metrics)?)?;
+            dict.set_item("ranks", ranks(py, reported.ranks)?)?;
+            dict.set_item("checkpoint", reported.checkpoint.map(|c| checkpoint(py, c)).transpose()?)?;
+            "reported"
+        }
+        Kind::Progress(progress) => {
+            dict.set_item("iteration", progress.iteration)?;
+            dict.set_item("metrics", metrics(py, progress.metrics)?)?;
+            dict.set_item("checkpoints", progress.checkpoints)?;
+            dict.set_item("time_total_s", progress.time_total_s)?;
+            "progress"
+        }
+        Kind::Output(output) => {
+            dict.set_item("rank", output.rank)?;
+            dict.set_item("text", PyBytes::new(py, &output.text))?;
+            "output"
+        }
+        Kind::Warning(warning) => {
+            dict.set_item("text", warning.text)?;
+            "warning"
+        }
+        Kind::Failed(failed) => {
+            dict.set_item("failures", failures(py, failed.failures)?)?;
+            "failed"
+        }
+        Kind::Ended(ended) => {
+            ended_into(py, &dict, ended)?;
+            "ended"
+        }
+    };
+    Ok((kind, dict))
+}
+
+fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> PyResult<()> {
+    dict.set_item("status", ended.status)?;
+    dict.set_item("headline", ended.headline)?;
+    dict.set_item("failure", ended.failure.map(|f| failure_dict(py, &f.into())).transpose()?)?;
+    dict.set_item("failures", failures(py, ended.failures)?)?;
+    dict.set_item("metrics", metrics(py, ended.metrics)?)?;
+    dict.set_item("ranks", ranks(py, ended.ranks)?)?;
+    let checkpoints = ended.checkpoints.into_iter().map(|c| checkpoint(py, c)).collect::<PyResult<Vec<_>>>()?;
+    dict.set_item("checkpoints", checkpoints)?;
+    dict.set_item("return_value", ended.return_value)?;
+    dict.set_item("iterations", ended.iterations)?;
+    dict.set_item("seconds", ended.seconds)
+}
+
+fn metrics(py: Python<'_>, map: Option<v1::ValueMap>) -> PyResult<Bound<'_, PyDict>> {
+    metrics_to_python(py, map.unwrap_or_default().into())
+}
+
+fn ranks(py: Python<'_>, reports: Vec<v1::RankReport>) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    for report in reports {
+        dict.set_item(report.rank, metrics(py, report.metrics)?)?;
+    }
+    Ok(dict)
+}
+
+fn checkpoint(py: Python<'_>, checkpoint: v1::Checkpoint) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("index", checkpoint.index)?;
+    dict.set_item("path", checkpoint.path)?;
+    dict.set_item("metrics", metrics(py, checkpoint.metrics)?)?;
+    dict.set_item("iteration", checkpoint.iteration)?;
+    Ok(dict)
+}
+
+fn started_worker(py: Python<'_>, worker: v1::StartedWorker) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("rank", worker.rank)?;
+    dict.set_item("pid", worker.pid)?;
+    dict.set_item("node", worker.node)?;
+    dict.set_item("address", worker.address)?;
+    dict.set_item("how", worker.how)?;
+    Ok(dict)
+}
+
+fn failures(py: Python<'_>, failures: Vec<v1::WorkerFailure>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for failure in failures {
+        let failure: WorkerFailure = failure.into();
+        let dict = failure_dict(py, &failure.failure)?;
+        dict.set_item("rank", failure.rank.0)?;
+        dict.set_item("exception_type", failure.exception_type)?;
+        dict.set_item("traceback", failure.traceback)?;
+        dict.set_item("exception", PyBytes::new(py, &failure.exception))?;
+        dict.set_item("location", failure.location)?;
+        list.append(dict)?;
+    }
+    Ok(list)
+}
+
+fn failure_dict<'py>(py: Python<'py>, failure: &Failure) -> PyResult<Bound<'py, PyDict>> {
+    let code: ErrorCode = failure.code;
+    let dict = PyDict::new(py);
+    dict.set_item("code", code.name())?;
+    dict.set_item("origin", code.origin().name())?;
+    dict.set_item("retryable", code.retryable())?;
+    dict.set_item("message", &failure.message)?;
+    dict.set_item("hints", &failure.hints)?;
+    Ok(dict)
+}

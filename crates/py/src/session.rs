@@ -1,0 +1,156 @@
+//! A worker's session.
+
+use std::path::PathBuf;
+
+use carril_types::{ErrorCode, Failure, Rank, WorkerFailure};
+use carril_worker::ReportOptions;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::door::leave;
+use crate::errors::raise;
+use crate::values::{Unpicklable, to_metrics};
+
+#[pyclass(frozen, module = "carril._native")]
+pub struct Session {
+    inner: carril_worker::Session,
+}
+
+#[pymethods]
+impl Session {
+    #[staticmethod]
+    fn connect(py: Python<'_>) -> PyResult<Self> {
+        let inner = py.detach(carril_worker::Session::from_environment);
+        Ok(Self { inner: inner.map_err(|error| raise(py, error.into()))? })
+    }
+
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.inner.key().rank.0
+    }
+
+    #[getter]
+    fn world_size(&self) -> u32 {
+        self.inner.assignment().world_size
+    }
+
+    #[getter]
+    fn local_rank(&self) -> u32 {
+        self.inner.assignment().local_rank
+    }
+
+    #[getter]
+    fn local_world_size(&self) -> u32 {
+        self.inner.assignment().local_world_size
+    }
+
+    #[getter]
+    fn node_rank(&self) -> u32 {
+        self.inner.assignment().node_rank
+    }
+
+    #[getter]
+    fn run_id(&self) -> &str {
+        self.inner.key().run.as_str()
+    }
+
+    #[getter]
+    fn attempt(&self) -> u32 {
+        self.inner.key().attempt.0
+    }
+
+    #[getter]
+    fn run_name(&self) -> &str {
+        &self.inner.assignment().run_name
+    }
+
+    #[getter]
+    fn run_directory(&self) -> &str {
+        &self.inner.assignment().run_directory
+    }
+
+    #[getter]
+    fn devices(&self) -> Vec<String> {
+        self.inner.assignment().devices.clone()
+    }
+
+    #[getter]
+    fn function_path(&self) -> &str {
+        &self.inner.assignment().function_path
+    }
+
+    fn ready(&self) {
+        self.inner.ready();
+    }
+
+    #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None))]
+    fn report(
+        &self,
+        py: Python<'_>,
+        metrics: &Bound<'_, PyDict>,
+        directory: Option<PathBuf>,
+        r#move: bool,
+        checkpoint_name: Option<String>,
+    ) -> PyResult<()> {
+        let metrics = to_metrics(metrics, Unpicklable::Refuse)?;
+        let options = ReportOptions { checkpoint: directory, give_away: r#move, name: checkpoint_name };
+        let runtime = self.inner.runtime();
+        if self.inner.is_ahead() {
+            leave(py, runtime, self.inner.wait_for_room())?;
+        }
+        if options.checkpoint.is_some() {
+            leave(py, runtime, self.inner.store_checkpoint(&options))?;
+        }
+        self.inner.report(metrics, &options).map_err(|error| raise(py, error.into()))
+    }
+
+    fn latest_checkpoint(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let path = leave(py, self.inner.runtime(), self.inner.latest_checkpoint())?;
+        Ok(path.map(|path| path.display().to_string()))
+    }
+
+    fn barrier(&self, py: Python<'_>) -> PyResult<()> {
+        leave(py, self.inner.runtime(), self.inner.barrier())
+    }
+
+    fn broadcast<'py>(&self, py: Python<'py>, payload: Option<&[u8]>) -> PyResult<Bound<'py, PyBytes>> {
+        let payload = payload.unwrap_or_default().to_vec();
+        let payload = leave(py, self.inner.runtime(), self.inner.broadcast(payload))?;
+        Ok(PyBytes::new(py, &payload))
+    }
+
+    fn put_blob(&self, py: Python<'_>, data: &[u8]) -> PyResult<String> {
+        let data = data.to_vec();
+        leave(py, self.inner.runtime(), self.inner.put_blob(data))
+    }
+
+    fn returned(&self, value: Option<String>) {
+        self.inner.returned(value);
+    }
+
+    #[pyo3(signature = (message, exception_type, traceback, location, exception))]
+    fn failed(
+        &self,
+        message: String,
+        exception_type: String,
+        traceback: String,
+        location: String,
+        exception: Option<Vec<u8>>,
+    ) {
+        self.inner.failed(WorkerFailure {
+            rank: Rank(self.rank()),
+            failure: Failure::new(ErrorCode::UserException, message),
+            exception_type,
+            traceback,
+            location,
+            exception: exception.unwrap_or_default(),
+        });
+    }
+
+    fn wait_exit(&self, py: Python<'_>) -> PyResult<()> {
+        leave(py, self.inner.runtime(), async {
+            self.inner.wait_exit().await;
+            Ok(())
+        })
+    }
+}

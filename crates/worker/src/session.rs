@@ -1,0 +1,212 @@
+//! What a training function can do: say where it is, report, wait for the others, return.
+//!
+//! SESSION-1: a report that has returned is in the log: the death of the process right after it loses nothing.
+//! SESSION-2: a checkpoint's files are stored before the report that names them is written.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use carril_net::from_status;
+use carril_proto::v1;
+use carril_store::ReportLogWriter;
+use carril_types::{ErrorCode, Failure, Metrics, WorkerFailure, WorkerKey};
+use prost::Message;
+
+use crate::error::SessionError;
+use crate::link::{Link, put_blob};
+
+#[derive(Clone, Debug, Default)]
+pub struct ReportOptions {
+    /// The directory whose files are the checkpoint.
+    pub checkpoint: Option<PathBuf>,
+    /// The directory is given away: it is moved, not copied.
+    pub give_away: bool,
+    /// The checkpoint's name, instead of the counted one.
+    pub name: Option<String>,
+}
+
+pub struct Session {
+    key: WorkerKey,
+    link: Link,
+    log: Mutex<ReportLogWriter>,
+    reports: AtomicU64,
+    granted: AtomicU64,
+    collectives: AtomicU64,
+    latest: Mutex<Latest>,
+}
+
+enum Latest {
+    Known(Option<PathBuf>),
+    /// Came with this report, and may not be committed yet.
+    Reported(u64),
+}
+
+impl Session {
+    /// By the environment that the agent gave this process.
+    pub fn from_environment() -> Result<Self, SessionError> {
+        let variable = |name| std::env::var(name).map_err(|_| SessionError::NotAWorker { variable: name });
+        let socket = PathBuf::from(variable("CARRIL_AGENT")?);
+        let value = variable("CARRIL_WORKER")?;
+        let key = value.parse().map_err(|_| SessionError::BadKey { variable: "CARRIL_WORKER", value })?;
+        if let Ok(agent) = variable("CARRIL_AGENT_PID")?.parse() {
+            die_with(agent);
+        }
+        Self::connect(socket, key)
+    }
+
+    fn connect(socket: PathBuf, key: WorkerKey) -> Result<Self, SessionError> {
+        let link = Link::open(socket, &key)?;
+        let log = ReportLogWriter::open(Path::new(&link.assignment.report_log)).map_err(Failure::from)?;
+        let latest = Some(link.assignment.latest_checkpoint.as_str()).filter(|path| !path.is_empty()).map(PathBuf::from);
+        Ok(Self {
+            granted: AtomicU64::new(link.assignment.granted),
+            key,
+            link,
+            log: Mutex::new(log),
+            reports: AtomicU64::new(0),
+            collectives: AtomicU64::new(0),
+            latest: Mutex::new(Latest::Known(latest)),
+        })
+    }
+
+    pub fn key(&self) -> &WorkerKey {
+        &self.key
+    }
+
+    pub fn assignment(&self) -> &v1::Assignment {
+        &self.link.assignment
+    }
+
+    /// The runtime on which the futures of this session are driven.
+    pub fn runtime(&self) -> &tokio::runtime::Handle {
+        self.link.handle()
+    }
+
+    /// The user's function begins now.
+    pub fn ready(&self) {
+        self.link.send(v1::WorkerReady { worker: None, at: unix_time(), pid: std::process::id() });
+    }
+
+    /// Whether the next report must wait for slower ranks first (`wait_for_room`).
+    pub fn is_ahead(&self) -> bool {
+        self.reports.load(Ordering::Relaxed) >= self.granted.load(Ordering::Relaxed)
+    }
+
+    /// Waits until this rank may report again.
+    pub async fn wait_for_room(&self) -> Result<(), Failure> {
+        let granted = self.wait("grant", self.reports.load(Ordering::Relaxed), Vec::new()).await?;
+        let granted = String::from_utf8_lossy(&granted).parse().unwrap_or(0);
+        self.granted.fetch_max(granted, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Appends to this rank's log. Waits for nobody: see `is_ahead` and `store_checkpoint` for what must come first.
+    pub fn report(&self, metrics: Metrics, options: &ReportOptions) -> Result<(), SessionError> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let sequence = self.reports.load(Ordering::Relaxed);
+        let report = v1::Report {
+            sequence,
+            at: unix_time(),
+            metrics: Some(metrics.into()),
+            checkpoint: options.checkpoint.is_some(),
+            checkpoint_name: options.name.clone().unwrap_or_default(),
+        };
+        log.append(|out| report.encode(out).expect("a Vec has room")).map_err(|source| SessionError::ReportLog { source })?;
+        self.reports.store(sequence + 1, Ordering::Relaxed);
+        if options.checkpoint.is_some() {
+            *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Latest::Reported(sequence);
+        }
+        Ok(())
+    }
+
+    /// Stores the files for the next report; returns when the caller may do with them what it wants.
+    pub async fn store_checkpoint(&self, options: &ReportOptions) -> Result<(), Failure> {
+        let Some(directory) = &options.checkpoint else { return Ok(()) };
+        let request = v1::StoreRequest {
+            worker: Some(self.key.clone().into()),
+            sequence: self.reports.load(Ordering::Relaxed),
+            directory: directory.display().to_string(),
+            r#move: options.give_away,
+        };
+        let stored = self.link.client().store_checkpoint(request).await;
+        stored.map(drop).map_err(|status| from_status(status, ErrorCode::AgentLost))
+    }
+
+    /// The newest checkpoint as this rank knows it; waits for the commit of one that it just reported.
+    pub async fn latest_checkpoint(&self) -> Result<Option<PathBuf>, Failure> {
+        let sequence = match &*self.latest.lock().unwrap_or_else(PoisonError::into_inner) {
+            Latest::Known(path) => return Ok(path.clone()),
+            Latest::Reported(sequence) => *sequence,
+        };
+        let path = self.wait("checkpoint", sequence, Vec::new()).await?;
+        let path = PathBuf::from(String::from_utf8_lossy(&path).into_owned());
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*latest, Latest::Reported(newest) if newest == sequence) {
+            *latest = Latest::Known(Some(path.clone()));
+        }
+        Ok(Some(path))
+    }
+
+    pub async fn barrier(&self) -> Result<(), Failure> {
+        let sequence = self.collectives.fetch_add(1, Ordering::Relaxed);
+        self.wait("barrier", sequence, Vec::new()).await.map(drop)
+    }
+
+    /// Every rank gets rank 0's payload.
+    pub async fn broadcast(&self, payload: Vec<u8>) -> Result<Vec<u8>, Failure> {
+        let sequence = self.collectives.fetch_add(1, Ordering::Relaxed);
+        self.wait("broadcast", sequence, payload).await
+    }
+
+    fn wait(&self, kind: &str, sequence: u64, payload: Vec<u8>) -> impl Future<Output = Result<Vec<u8>, Failure>> + use<> {
+        let wait = v1::WorkerWaits { worker: Some(self.key.clone().into()), kind: kind.to_owned(), sequence, payload };
+        let mut client = self.link.client();
+        async move {
+            let reply = client.wait(wait).await;
+            reply.map(|reply| reply.into_inner().payload).map_err(|status| from_status(status, ErrorCode::AgentLost))
+        }
+    }
+
+    /// Stores bytes on the node under their hash.
+    pub async fn put_blob(&self, data: Vec<u8>) -> Result<String, Failure> {
+        put_blob(self.link.client(), data).await
+    }
+
+    pub fn returned(&self, value: Option<String>) {
+        self.link.send(v1::WorkerReturned { worker: None, value: value.unwrap_or_default() });
+    }
+
+    pub fn failed(&self, failure: WorkerFailure) {
+        self.link.send(v1::WorkerFailed { worker: None, failure: Some(failure.into()) });
+    }
+
+    /// Waits until the agent lets this process go.
+    pub async fn wait_exit(&self) {
+        let mut exit = self.link.exit_order();
+        // An error means that the connection is gone, and with it the process, very soon.
+        let _ = exit.wait_for(|exit| *exit).await;
+        self.link.leave();
+    }
+}
+
+fn unix_time() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// Has the kernel end this process with its agent. A worker that was forked from the zygote becomes the agent's child a
+/// moment after it begins: asking earlier would tie it to the process in between.
+fn die_with(agent: u32) {
+    use nix::libc;
+    const LOOKS: usize = 5_000;
+    for _ in 0..LOOKS {
+        if nix::unistd::getppid().as_raw() as u32 == agent {
+            // SAFETY: sets an attribute of this process.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,331 @@
+"""The configuration of a run: how many workers, what each of them has, where the files go.
+
+Plain dataclasses that pickle. They refuse what cannot be when they are made, and name the field; what is not built yet
+is refused by `refuse_unbuilt` when `fit()` begins, so that a script can be written for later versions.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+
+C = TypeVar("C", bound="Config")
+
+_STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+_REDUCTIONS = ("mean", "sum", "min", "max")
+
+
+class Config:
+    """What the configurations share: errors that name the field, and the nearest one for a field that is none."""
+
+    # Fields whose behaviour comes later: any value but the one here is refused at `fit()`, with this text.
+    unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {}
+
+    def __new__(cls: type[C], *args: Any, **kwargs: Any) -> C:
+        known = getattr(cls, "__dataclass_fields__", {})
+        for name in kwargs:
+            if name not in known:
+                raise ConfigTypeError(f"`{cls.__name__}` has no field `{name}`", hints=nearest(name, known))
+        return super().__new__(cls)
+
+    def refuse_unbuilt(self) -> None:
+        """Raises NotAvailableError for a field that asks for something that is not built yet."""
+        for name, (default, text) in self.unbuilt.items():
+            value = getattr(self, name)
+            if value != default:
+                raise NotAvailableError(f"`{type(self).__name__}({name}={value!r})`: {text} not built yet")
+
+    def _need(self, name: str, kinds: tuple[type, ...], what: str) -> None:
+        value = getattr(self, name)
+        # True is an int for Python, and never what is meant where a number is.
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise ConfigTypeError(f"`{type(self).__name__}.{name}` is {value!r}: it must be {what}")
+
+    def _need_count(self, name: str, least: int, what: str) -> None:
+        self._need(name, (int,), what)
+        if getattr(self, name) < least:
+            raise ConfigError(f"`{type(self).__name__}.{name}` is {getattr(self, name)}: it must be {what}")
+
+
+def nearest(name: str, known: Mapping[str, Any]) -> list[str]:
+    """A hint with the names that `name` may stand for."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return [f"did you mean `{close[0]}`?"]
+    return [f"the fields are {', '.join(f'`{field}`' for field in known)}"]
+
+
+def coerce(cls: type[C], value: object, where: str) -> C:
+    """A configuration from itself, from a dict of its fields, or from None."""
+    if value is None:
+        return cls()
+    if isinstance(value, cls):
+        return value
+    if isinstance(value, Mapping):
+        return cls(**value)
+    raise ConfigTypeError(
+        f"`{where}` is a {type(value).__name__}: it must be a `{cls.__name__}` or a dict of its fields"
+    )
+
+
+@dataclass
+class ScalingConfig(Config):
+    """How many workers a run has, and what each of them reserves.
+
+    `num_workers=0` runs the function in the calling process. With `use_gpu=True` a worker reserves one GPU and one CPU
+    unless `resources_per_worker` says otherwise.
+    """
+
+    num_workers: int | tuple[int, int] = 1
+    use_gpu: bool = False
+    resources_per_worker: dict[str, float] | None = None
+    placement_strategy: str = "PACK"
+    accelerator_type: str | None = None
+    use_tpu: bool = False
+    topology: str | None = None
+    label_selector: Any = None
+    elastic_resize_monitor_interval_s: float = 60.0
+    trainer_resources: dict[str, float] | None = None
+
+    unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "accelerator_type": (None, "types of accelerators are"),
+        "use_tpu": (False, "TPUs are"),
+        "topology": (None, "TPUs are"),
+        "label_selector": (None, "labels of nodes are"),
+        "elastic_resize_monitor_interval_s": (60.0, "elastic runs are"),
+    }
+
+    def __post_init__(self) -> None:
+        if self.num_workers is None:
+            self.num_workers = 1
+        if isinstance(self.num_workers, (tuple, list)):
+            self._check_elastic()
+        else:
+            self._need_count("num_workers", 0, "a number of workers, 0 or more")
+        self._need("use_gpu", (bool,), "True or False")
+        self._check_resources()
+        if self.placement_strategy not in _STRATEGIES:
+            raise ConfigError(
+                f"`ScalingConfig.placement_strategy` is {self.placement_strategy!r}: it must be one of {_STRATEGIES}"
+            )
+
+    def _check_elastic(self) -> None:
+        sizes = tuple(self.num_workers)  # type: ignore[arg-type]
+        if len(sizes) != 2 or any(not isinstance(size, int) or isinstance(size, bool) for size in sizes):
+            raise ConfigError(f"`ScalingConfig.num_workers` is {sizes}: an elastic size is (least, most)")
+        if not 0 < sizes[0] <= sizes[1]:
+            raise ConfigError(f"`ScalingConfig.num_workers` is {sizes}: least must be 1 or more and not above most")
+        self.num_workers = sizes
+
+    def _check_resources(self) -> None:
+        if self.resources_per_worker is None:
+            return
+        self._need("resources_per_worker", (dict,), "a dict of numbers by name")
+        for name, amount in self.resources_per_worker.items():
+            number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+            if not isinstance(name, str) or not number or not amount >= 0:
+                raise ConfigError(
+                    f"`ScalingConfig.resources_per_worker` has {name!r}: {amount!r}: an amount is a number, 0 or more"
+                )
+        gpus = self.resources_per_worker.get("GPU")
+        if self.use_gpu and gpus == 0:
+            raise ConfigError(
+                "`use_gpu=True` with `resources_per_worker={'GPU': 0}` contradict each other",
+                hints=["leave `GPU` out for one per worker, or set `use_gpu=False`"],
+            )
+        if not self.use_gpu and gpus:
+            raise ConfigError(
+                f"`resources_per_worker` asks for GPU: {gpus} and `use_gpu` is False", hints=["set `use_gpu=True`"]
+            )
+
+    def refuse_unbuilt(self) -> None:
+        super().refuse_unbuilt()
+        if isinstance(self.num_workers, tuple):
+            raise NotAvailableError(
+                f"`ScalingConfig(num_workers={self.num_workers})`: elastic runs are not built yet",
+                hints=["give one number of workers"],
+            )
+        if self.placement_strategy == "STRICT_SPREAD" and self.num_workers > 1:
+            raise NotAvailableError("`STRICT_SPREAD` needs several nodes, which are not built yet")
+
+    @property
+    def worker_resources(self) -> dict[str, float]:
+        """What one worker reserves."""
+        given = dict(self.resources_per_worker or {})
+        resources = {"CPU": 1.0, "GPU": 1.0} if self.use_gpu else {"CPU": 1.0}
+        resources.update(given)
+        return {name: float(amount) for name, amount in resources.items() if amount}
+
+    @property
+    def min_workers(self) -> int:
+        return self.num_workers[0] if isinstance(self.num_workers, tuple) else self.num_workers
+
+    @property
+    def max_workers(self) -> int:
+        return self.num_workers[1] if isinstance(self.num_workers, tuple) else self.num_workers
+
+    @property
+    def elasticity_enabled(self) -> bool:
+        return isinstance(self.num_workers, tuple)
+
+    @property
+    def total_resources(self) -> dict[str, float]:
+        return {name: amount * self.max_workers for name, amount in self.worker_resources.items()}
+
+    @property
+    def num_cpus_per_worker(self) -> float:
+        return self.worker_resources.get("CPU", 0.0)
+
+    @property
+    def num_gpus_per_worker(self) -> float:
+        return self.worker_resources.get("GPU", 0.0)
+
+    @property
+    def num_tpus_per_worker(self) -> float:
+        return self.worker_resources.get("TPU", 0.0)
+
+    @property
+    def additional_resources_per_worker(self) -> dict[str, float]:
+        return {name: amount for name, amount in self.worker_resources.items() if name not in ("CPU", "GPU", "TPU")}
+
+
+@dataclass
+class FailureConfig(Config):
+    """What a run survives. Restarts are not built yet: a failure ends the run."""
+
+    max_failures: int = 0
+    controller_failure_limit: int = -1
+    max_preemption_failures: int = -1
+    fail_fast: bool | str = False
+    max_infrastructure_failures: int = 3
+    relax_collectives_on_preemption: bool = False
+    preemption_grace_s: float = 0.0
+
+    unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "max_failures": (0, "restarts are"),
+        "controller_failure_limit": (-1, "restarts are"),
+        "max_preemption_failures": (-1, "restarts are"),
+        "max_infrastructure_failures": (3, "restarts are"),
+        "relax_collectives_on_preemption": (False, "preemption is"),
+        "preemption_grace_s": (0.0, "preemption is"),
+    }
+
+    def __post_init__(self) -> None:
+        for name in (
+            "max_failures",
+            "controller_failure_limit",
+            "max_preemption_failures",
+            "max_infrastructure_failures",
+        ):
+            self._need_count(name, -1, "a number of failures, or -1 for no limit")
+        if self.fail_fast not in (False, True, "raise"):
+            raise ConfigError(f"`FailureConfig.fail_fast` is {self.fail_fast!r}: it must be True, False or 'raise'")
+        if self.fail_fast and self.max_failures != 0:
+            raise ConfigError("`FailureConfig` has `fail_fast` and `max_failures`, which contradict each other")
+
+
+@dataclass
+class CheckpointConfig(Config):
+    """Which checkpoints are best, and, later, how many are kept."""
+
+    num_to_keep: int | None = None
+    checkpoint_score_attribute: str | None = None
+    checkpoint_score_order: str = "max"
+    checkpoint_frequency: int | None = 0
+    checkpoint_at_end: bool | None = None
+
+    unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "num_to_keep": (None, "removal of old checkpoints is"),
+    }
+
+    def __post_init__(self) -> None:
+        if self.num_to_keep is not None:
+            self._need_count("num_to_keep", 1, "a number of checkpoints, 1 or more, or None for all")
+        if self.checkpoint_score_attribute is not None:
+            self._need("checkpoint_score_attribute", (str,), "the name of a metric")
+        if self.checkpoint_score_order not in ("max", "min"):
+            given = self.checkpoint_score_order
+            raise ConfigError(f"`CheckpointConfig.checkpoint_score_order` is {given!r}: it must be 'max' or 'min'")
+
+    def refuse_unbuilt(self) -> None:
+        super().refuse_unbuilt()
+        if self.checkpoint_frequency or self.checkpoint_at_end:
+            raise NotAvailableError(
+                "`CheckpointConfig(checkpoint_frequency=…, checkpoint_at_end=…)` are not built yet",
+                hints=["a training function decides itself when it reports a checkpoint"],
+            )
+
+
+@dataclass
+class RunConfig(Config):
+    """A run's name, place and manners.
+
+    `metrics_reduce` makes one value of what all ranks report under a key: "mean", "sum", "min" or "max". Keys that it
+    does not name have the value of rank 0. `verbose=0` prints the workers' output and nothing else.
+    """
+
+    name: str | None = None
+    storage_path: "str | os.PathLike[str] | None" = None
+    storage_filesystem: Any = None
+    failure_config: FailureConfig = field(default_factory=FailureConfig)
+    checkpoint_config: CheckpointConfig = field(default_factory=CheckpointConfig)
+    callbacks: list[Any] = field(default_factory=list)
+    worker_runtime_env: dict[str, Any] = field(default_factory=dict)
+    logging_config: Any = None
+    metrics_reduce: dict[str, str] = field(default_factory=dict)
+    verbose: int = 1
+    sync_config: Any = None
+    stop: Any = None
+    progress_reporter: Any = None
+    log_to_file: Any = None
+    local_dir: "str | os.PathLike[str] | None" = None
+    hang_timeout: float | None = None
+    resume: Any = None
+
+    unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        "storage_filesystem": (None, "file systems of pyarrow and fsspec are"),
+        "stop": (None, "stopping by a condition is"),
+        "progress_reporter": (None, "progress reporters are"),
+        "hang_timeout": (None, "the detection of hangs is"),
+        "resume": (None, "resuming is"),
+    }
+
+    def __post_init__(self) -> None:
+        self.failure_config = coerce(FailureConfig, self.failure_config, "failure_config")
+        self.checkpoint_config = coerce(CheckpointConfig, self.checkpoint_config, "checkpoint_config")
+        if self.name is not None:
+            self._need("name", (str,), "a text")
+        self.callbacks = list(self.callbacks or ())
+        self.worker_runtime_env = dict(self.worker_runtime_env or {})
+        self.verbose = 1 if self.verbose is None else int(self.verbose)
+        self.metrics_reduce = dict(self.metrics_reduce or {})
+        for key, how in self.metrics_reduce.items():
+            if how not in _REDUCTIONS:
+                raise ConfigError(
+                    f"`RunConfig.metrics_reduce` has {key!r}: {how!r}: it must be one of {', '.join(_REDUCTIONS)}"
+                )
+        if self.local_dir is not None and self.storage_path is not None:
+            raise ConfigError("`RunConfig` has `storage_path` and `local_dir`", hints=["`local_dir` is its older name"])
+
+    def refuse_unbuilt(self) -> None:
+        super().refuse_unbuilt()
+        if self.log_to_file:
+            raise NotAvailableError(
+                f"`RunConfig(log_to_file={self.log_to_file!r})` is not built yet",
+                hints=["the output of every rank is kept in the run's directory, under `ranks`"],
+            )
+        self.failure_config.refuse_unbuilt()
+        self.checkpoint_config.refuse_unbuilt()
+        if self.storage is not None:
+            from carril.train._checkpoint import local_path
+
+            local_path(self.storage, "storage_path")
+
+    @property
+    def storage(self) -> "str | os.PathLike[str] | None":
+        """The storage path, under its newer or its older name."""
+        return self.storage_path if self.storage_path is not None else self.local_dir

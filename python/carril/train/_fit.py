@@ -1,0 +1,206 @@
+"""One run as its driver sees it: submitted, watched event by event in the calling thread, concluded.
+
+The head decides everything; here its events are shown, passed to callbacks, and made into a Result or an exception.
+
+FIT-1: `fit()` returns or raises only when the run has ended, or when the connection to the head is lost.
+FIT-2: the first Ctrl-C stops the run, the second ends it at once, and both leave as KeyboardInterrupt.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from carril._internal import driver, spec
+from carril._internal.pickling import dump_call, loads
+from carril.exceptions import CarrilError, ControllerError, InternalError
+from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
+from carril.train._checkpoint import Checkpoint
+from carril.train._console import Console
+from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order
+
+if TYPE_CHECKING:
+    from carril._native import Client, Run
+    from carril.train._trainer import DataParallelTrainer
+
+
+def fit(
+    trainer: "DataParallelTrainer", client: "Client", arguments: tuple[Any, ...], environment: dict[str, str]
+) -> Result:
+    """Runs the trainer's function on its workers, which have `environment` on top of the driver's own."""
+    run_config, scaling_config = trainer.run_config, trainer.scaling_config
+    function, backend = trainer.train_loop_per_worker, trainer.backend_config
+    kind = type(trainer).__name__
+    name = run_config.name or spec.default_name(function, kind)
+    text = spec.build(
+        name,
+        scaling_config,
+        run_config,
+        backend.share_devices if backend is not None else False,
+        spec.record(function, kind, scaling_config, run_config, backend),
+    )
+    keeps_automatic_fields = _keeps_automatic_fields()
+    driver.flush_imports()
+    data = dump_call(_call(trainer, arguments), function, trainer.train_loop_config)
+    run = client.submit(
+        text,
+        trainer.train_loop_config or {},
+        client.put_blob(data),
+        {**os.environ, **driver.worker_environment(), **environment},
+    )
+    watch = _Watch(trainer, run)
+    ended = watch.until_ended()
+    return watch.conclude(client, ended, keeps_automatic_fields)
+
+
+def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """What `carril._internal.worker` reads."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return {
+        "function": trainer.train_loop_per_worker,
+        "arguments": arguments,
+        "backend": trainer.backend_config,
+        "details": {"resources": trainer.scaling_config.worker_resources},
+        "argv": list(sys.argv),
+        "script": os.path.abspath(script) if script else None,
+    }
+
+
+def _keeps_automatic_fields() -> bool:
+    """Ray's newer generation adds nothing to metrics; scripts of the older one rely on the fields."""
+    return not spec.under_as_ray() or "ray.air" in sys.modules or os.environ.get("RAY_TRAIN_V2_ENABLED") == "0"
+
+
+class _Watch:
+    """Follows one run to its end."""
+
+    def __init__(self, trainer: "DataParallelTrainer", run: "Run") -> None:
+        self._trainer = trainer
+        self._run = run
+        self._console = Console(run.name, trainer.run_config.verbose)
+        self._callbacks = Callbacks(trainer.run_config.callbacks)
+        self._callbacks.context = RunContext(
+            run_id=run.run_id,
+            run_config=trainer.run_config,
+            train_loop_config=trainer.train_loop_config,
+            scaling_config=trainer.scaling_config,
+            backend_config=trainer.backend_config,
+            dataset_config=trainer.data_config,
+            name=run.name,
+            path=run.path,
+        )
+        self._interrupts = 0
+        self._callback_error: Exception | None = None
+        self._ended: dict[str, Any] | None = None
+        run.watch(bool(self._callbacks), driver.shows_output())
+
+    def until_ended(self) -> dict[str, Any] | None:
+        while True:
+            try:
+                event = self._run.next_event()
+                if event is None:
+                    return self._ended
+                self._on_event(*event)
+            except KeyboardInterrupt:
+                self._interrupts += 1
+                if self._interrupts > 2:
+                    raise
+                self._console.say("interrupted: stopping the run" + (", at once" if self._interrupts > 1 else ""))
+                self._run.stop("interrupted", force=self._interrupts > 1)
+            except CallbackFailed as failed:
+                # The run is stopped and drained like any other; the first failure is the one that is told.
+                if self._callback_error is None:
+                    self._callback_error = failed.error
+                    self._run.stop(f"a callback failed: {type(failed.error).__name__}")
+
+    def _on_event(self, kind: str, event: dict[str, Any]) -> None:
+        console = self._console
+        if kind == "output":
+            console.output(event["rank"], event["text"])
+        elif kind == "progress":
+            console.progress(event["iteration"], event["metrics"], event["time_total_s"])
+        elif kind == "reported":
+            self._on_reported(event)
+        elif kind == "state":
+            console.state(event["state"], event["reason"])
+        elif kind == "started":
+            console.started(event["workers"])
+            self._call("on_start")
+        elif kind == "warning":
+            console.warning(event["text"])
+        elif kind == "failed":
+            if self._callbacks:
+                from carril.train._failures import worker_exceptions
+
+                self._call("after_exception", worker_exceptions(event["failures"]))
+        elif kind == "ended":
+            self._ended = event
+
+    def _on_reported(self, event: dict[str, Any]) -> None:
+        metrics = as_objects(event["metrics"])
+        stored = event["checkpoint"]
+        checkpoint = Checkpoint(stored["path"]) if stored else None
+        by_rank = [as_objects(ranks) for _, ranks in sorted(event["ranks"].items())]
+        self._call("after_report", by_rank, checkpoint)
+        if checkpoint is not None:
+            self._call("on_checkpoint", checkpoint, metrics)
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        # After one has failed the run is on its way out, and the others have nothing to act on.
+        if self._callbacks and self._callback_error is None:
+            self._callbacks.call(method, *arguments)
+
+    def conclude(self, client: "Client", ended: dict[str, Any] | None, keeps_automatic_fields: bool) -> Result:
+        if self._interrupts:
+            if ended is not None:
+                self._console.failed(ended, self._run.path)
+            raise KeyboardInterrupt
+        if ended is None:
+            raise InternalError("the head has told no end of the run")
+        result = self._result(ended, keeps_automatic_fields)
+        if self._callback_error is None and ended["status"] == "finished" and ended["return_value"]:
+            result.return_value = loads(client.get_blob(ended["return_value"]))
+        error = self._error(ended)
+        result.error = error
+        try:
+            self._call("on_end", result)
+        except CallbackFailed as failed:
+            # A failure of the run itself says more than one of a callback that was told of it.
+            error = error if error is not None else _controller_error(failed.error)
+        if error is not None:
+            self._console.failed(ended, self._run.path)
+            raise error
+        self._console.finished(ended, self._run.path)
+        return result
+
+    def _error(self, ended: dict[str, Any]) -> CarrilError | None:
+        if self._callback_error is not None:
+            return _controller_error(self._callback_error)
+        if ended["status"] == "finished":
+            return None
+        from carril.train._failures import group_error
+
+        return group_error(ended)
+
+    def _result(self, ended: dict[str, Any], keeps_automatic_fields: bool) -> Result:
+        metrics = None
+        if ended["iterations"] and ended["metrics"] is not None:
+            reported = ended["ranks"].get(0, {})
+            metrics = Metrics(
+                (name, value)
+                for name, value in as_objects(ended["metrics"]).items()
+                if keeps_automatic_fields or name not in AUTOMATIC_FIELDS or name in reported
+            )
+        checkpoints = [(Checkpoint(stored["path"]), as_objects(stored["metrics"])) for stored in ended["checkpoints"]]
+        score = self._trainer.run_config.checkpoint_config
+        return Result(
+            metrics=metrics,
+            checkpoint=checkpoints[-1][0] if checkpoints else None,
+            path=self._run.path,
+            best_checkpoints=in_order(checkpoints, score.checkpoint_score_attribute, score.checkpoint_score_order),
+        )
+
+
+def _controller_error(error: Exception) -> ControllerError:
+    wrapped = ControllerError(error)
+    wrapped.__cause__ = error
+    return wrapped

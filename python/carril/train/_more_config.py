@@ -1,0 +1,148 @@
+"""The configuration that few scripts use, and the types of what comes later.
+
+Data sets, validation and asynchronous upload are not built yet: their configuration can be made, and its use is refused
+by the trainer or by `report`. `BackendConfig` is the place where a framework is set up inside a worker.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from carril.exceptions import ConfigError, ConfigTypeError
+from carril.train._config import Config
+
+if TYPE_CHECKING:
+    from carril.train._checkpoint import Checkpoint
+    from carril.train._session import SessionLike
+
+ValidationFn = Callable[..., dict[str, Any]]
+
+_LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET", "WARN", "FATAL")
+
+
+@dataclass
+class BackendConfig(Config):
+    """How a framework is set up around the training function. This one sets up nothing.
+
+    `setup` runs in every worker before the function, `teardown` after it has returned. Both see the session.
+    """
+
+    # Every worker of a node sees the devices of all of them, which NCCL needs.
+    share_devices: ClassVar[bool] = False
+
+    def setup(self, session: "SessionLike") -> None:
+        return
+
+    def teardown(self) -> None:
+        return
+
+
+@dataclass
+class LoggingConfig(Config):
+    """The level of what Carril logs."""
+
+    log_level: str | int = "INFO"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.log_level, str):
+            self.log_level = self.log_level.upper()
+            if self.log_level not in _LEVELS:
+                raise ConfigError(f"`LoggingConfig.log_level` is {self.log_level!r}: it must be one of {_LEVELS}")
+
+
+@dataclass
+class SyncConfig(Config):
+    """Taken from older scripts. Files are written to the run's directory at once, so that there is nothing to sync."""
+
+    sync_period: int = 300
+    sync_timeout: int = 1800
+    sync_artifacts: bool = False
+    sync_artifacts_on_checkpoint: bool = True
+
+
+@dataclass
+class DataConfig(Config):
+    """Which data sets are split over the workers."""
+
+    datasets_to_split: str | list[str] = "all"
+    execution_options: Any = None
+    enable_shard_locality: bool = True
+
+    def __post_init__(self) -> None:
+        if self.datasets_to_split != "all" and not isinstance(self.datasets_to_split, list):
+            raise ConfigTypeError(
+                f"`DataConfig.datasets_to_split` is {self.datasets_to_split!r}: it must be 'all' or a list of names"
+            )
+
+
+@dataclass
+class ValidationTaskConfig(Config):
+    """What one validation is given."""
+
+    fn_kwargs: dict[str, Any] = field(default_factory=dict)
+    timeout_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.fn_kwargs = dict(self.fn_kwargs or {})
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ConfigError(f"`ValidationTaskConfig.timeout_s` is {self.timeout_s}: it must be above 0")
+
+
+@dataclass
+class ValidationConfig(Config):
+    """How checkpoints are validated beside the training."""
+
+    fn: ValidationFn | None = None
+    task_config: ValidationTaskConfig | None = None
+    ray_remote_kwargs: dict[str, Any] | None = None
+
+
+class CheckpointUploadMode(enum.Enum):
+    """Whether `report` waits for the checkpoint's files to be stored."""
+
+    SYNC = "SYNC"
+    ASYNC = "ASYNC"
+    NO_UPLOAD = "NO_UPLOAD"
+
+
+class CheckpointConsistencyMode(enum.Enum):
+    """What `get_all_reported_checkpoints` waits for."""
+
+    COMMITTED = "COMMITTED"
+    VALIDATED = "VALIDATED"
+
+
+class ReportedCheckpointStatus(enum.Enum):
+    """How far a reported checkpoint has come."""
+
+    COMMITTED = "COMMITTED"
+    PENDING_VALIDATION = "PENDING_VALIDATION"
+    VALIDATED = "VALIDATED"
+    VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
+    VALIDATION_FAILED = "VALIDATION_FAILED"
+
+
+@dataclass
+class ReportedCheckpoint:
+    """A checkpoint with the metrics it was reported with."""
+
+    checkpoint: "Checkpoint"
+    metrics: dict[str, Any]
+    status: ReportedCheckpointStatus = ReportedCheckpointStatus.COMMITTED
+
+
+@dataclass
+class PreemptionInfo:
+    """The notice that a scheduler gives before it takes nodes away."""
+
+    deadline_ms: int | None = None
+    preempted_node_to_ranks: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def preempted_node_ids(self) -> list[str]:
+        return list(self.preempted_node_to_ranks)
+
+    @property
+    def preempted_ranks(self) -> list[int]:
+        return sorted(rank for ranks in self.preempted_node_to_ranks.values() for rank in ranks)

@@ -1,0 +1,198 @@
+"""What a run leaves behind: `fit()` returns it, `Result.from_path` reads it from the run's directory again.
+
+The values of every report are read from the run's files when they are asked for; a result itself is small and pickles.
+"""
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from carril.exceptions import ConfigError, NotFoundError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas
+
+    from carril.train._checkpoint import Checkpoint
+
+# What the head adds to each report of rank 0.
+AUTOMATIC_FIELDS = frozenset(
+    (
+        "training_iteration",
+        "_training_iteration",
+        "time_this_iter_s",
+        "time_total_s",
+        "time_since_restore",
+        "iterations_since_restore",
+        "timesteps_total",
+        "warmup_time",
+        "timestamp",
+        "date",
+        "pid",
+        "hostname",
+        "node_ip",
+        "trial_id",
+        "experiment_id",
+        "experiment_tag",
+        "done",
+        "config",
+        "checkpoint_dir_name",
+    ),
+)
+
+
+class MissingMetricError(KeyError):
+    """A metric was asked for that was not reported. Its text is a sentence, which KeyError would put in quotes."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Metrics(dict[str, Any]):
+    """The metrics of a report. A missing key is an error that lists the keys there are."""
+
+    def __missing__(self, key: str) -> Any:
+        names = ", ".join(f"`{name}`" for name in self if name not in AUTOMATIC_FIELDS)
+        raise MissingMetricError(f"no metric `{key}` was reported; there are {names or 'none'}")
+
+
+@dataclass
+class Result:
+    """The outcome of a run: metrics, checkpoints, files.
+
+    `metrics` is the last report. `best_checkpoints` is in ascending order, the best last: by the score of the
+    CheckpointConfig, and without one in the order of the reports.
+    """
+
+    metrics: Metrics | None = None
+    checkpoint: "Checkpoint | None" = None
+    error: BaseException | None = None
+    path: str | None = None
+    best_checkpoints: "list[tuple[Checkpoint, dict[str, Any]]]" = field(default_factory=list)
+    return_value: Any = None
+    # The reports of a run without files (`num_workers=0`).
+    _reports: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    @property
+    def log_dir(self) -> "Path | None":
+        """The run's directory, as a Path."""
+        from pathlib import Path
+
+        return None if self.path is None else Path(self.path)
+
+    @property
+    def filesystem(self) -> Any:
+        from carril.train._checkpoint import local_filesystem
+
+        return local_filesystem()
+
+    @property
+    def config(self) -> dict[str, Any] | None:
+        """What the training function was given."""
+        if self.metrics is not None and "config" in self.metrics:
+            given: dict[str, Any] = self.metrics["config"]
+            return given
+        if self.path is None:
+            return None
+        import json
+
+        try:
+            with open(os.path.join(self.path, "params.json"), encoding="utf-8") as file:
+                stored: dict[str, Any] = json.load(file)
+            return stored
+        except FileNotFoundError:
+            return None
+
+    def rank_metrics(self, rank: int) -> list[dict[str, Any]]:
+        """Every report of one rank, in order."""
+        if self.path is None:
+            if rank == 0:
+                return list(self._reports)
+            raise NotFoundError(f"there is no rank {rank}: the run had one, in the calling process")
+        name = "result.json" if rank == 0 else os.path.join("ranks", f"rank_{rank}.json")
+        if rank != 0 and not os.path.exists(os.path.join(self.path, name)):
+            raise NotFoundError(f"rank {rank} has reported nothing, or there was none: `{name}` is not there")
+        return read_lines(os.path.join(self.path, name))
+
+    @property
+    def metrics_dataframe(self) -> "pandas.DataFrame":
+        """One row per report; a nested key `{"a": {"b": …}}` is the column `a/b`."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "`metrics_dataframe` needs pandas, which is not installed\n"
+                "hint: `pip install pandas`, or use `rank_metrics(0)`, which needs nothing"
+            ) from error
+        return pandas.DataFrame([flatten(row) for row in self.rank_metrics(0)])
+
+    def get_best_checkpoint(self, metric: str, mode: str) -> "Checkpoint | None":
+        """The checkpoint whose metric is the largest (`mode="max"`) or smallest (`mode="min"`)."""
+        if mode not in ("max", "min"):
+            raise ConfigError(f"`mode` is {mode!r}: it must be 'max' or 'min'")
+        if not self.best_checkpoints:
+            raise NotFoundError("the run has no checkpoint")
+        scored = [pair for pair in self.best_checkpoints if flatten(pair[1]).get(metric) is not None]
+        if not scored:
+            names = sorted({name for _, metrics in self.best_checkpoints for name in flatten(metrics)})
+            raise NotFoundError(f"no checkpoint has the metric `{metric}`; there are {', '.join(names)}")
+        return in_order(scored, metric, mode)[-1][0]
+
+    @classmethod
+    def from_path(cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> "Result":
+        """Reads the result of a run from its directory, also while the run goes on."""
+        from carril.train._stored import read_result
+
+        return read_result(cls, path, storage_filesystem)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = [("path", self.path), ("error", self.error and str(self.error)), ("checkpoint", self.checkpoint)]
+        rows.extend((name, value) for name, value in (self.metrics or {}).items() if name not in AUTOMATIC_FIELDS)
+        body = "".join(
+            f"<tr><th style='text-align:left'>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in rows
+            if value is not None
+        )
+        return f"<table>{body}</table>"
+
+
+def read_lines(path: str) -> list[dict[str, Any]]:
+    """The objects of a file with one JSON object per line. A line that is just being written is left out."""
+    import json
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().split("\n")
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in lines[:-1] if line]
+
+
+def flatten(metrics: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a/b": 1}`."""
+    flat: dict[str, Any] = {}
+    for name, value in metrics.items():
+        if isinstance(value, dict) and value:
+            flat.update(flatten(value, f"{prefix}{name}/"))
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def in_order(
+    checkpoints: "list[tuple[Checkpoint, dict[str, Any]]]", metric: str | None, mode: str
+) -> "list[tuple[Checkpoint, dict[str, Any]]]":
+    """Ascending by score, the best last; a missing score or NaN is worst in both modes; ties in order of report."""
+    if metric is None:
+        return list(checkpoints)
+
+    def score(pair: "tuple[Checkpoint, dict[str, Any]]") -> float:
+        value = flatten(pair[1]).get(metric)
+        if isinstance(value, (int, float)) and value == value:
+            return float(value) if mode == "max" else -float(value)
+        return float("-inf")
+
+    return sorted(checkpoints, key=score)

@@ -1,0 +1,163 @@
+"""The trainer: what is to be run, on how many workers, with which framework around it.
+
+Making one starts nothing and checks what can be checked without starting. `fit()` runs it.
+"""
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+from carril.train._config import RunConfig, ScalingConfig, coerce
+
+if TYPE_CHECKING:
+    from carril.train._checkpoint import Checkpoint
+    from carril.train._more_config import BackendConfig, DataConfig, ValidationConfig
+    from carril.train._result import Result
+
+
+class DataParallelTrainer:
+    """Runs a function on every worker of a group.
+
+    The function takes nothing, or one argument: the `train_loop_config`. What rank 0 returns is
+    `Result.return_value`. Configurations may be given as dicts of their fields.
+    """
+
+    def __init__(
+        self,
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        *,
+        train_loop_config: dict[str, Any] | None = None,
+        backend_config: "BackendConfig | None" = None,
+        scaling_config: ScalingConfig | Mapping[str, Any] | None = None,
+        run_config: RunConfig | Mapping[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        dataset_config: "DataConfig | Mapping[str, Any] | None" = None,
+        validation_config: "ValidationConfig | None" = None,
+        metadata: dict[str, Any] | None = None,
+        resume_from_checkpoint: "Checkpoint | None" = None,
+    ) -> None:
+        if not callable(train_loop_per_worker):
+            raise ConfigTypeError(
+                f"`train_loop_per_worker` is a {type(train_loop_per_worker).__name__}: it must be a function"
+            )
+        if train_loop_config is not None and not isinstance(train_loop_config, dict):
+            raise ConfigTypeError(f"`train_loop_config` is a {type(train_loop_config).__name__}: it must be a dict")
+        _refuse_unbuilt(
+            {
+                "datasets": (datasets, "data sets are"),
+                "validation_config": (validation_config, "validation of checkpoints is"),
+                "metadata": (metadata, "metadata of a run is"),
+                "resume_from_checkpoint": (resume_from_checkpoint, "resuming is"),
+            }
+        )
+        self.train_loop_per_worker: Callable[..., Any] = train_loop_per_worker
+        self.train_loop_config = train_loop_config
+        self.scaling_config = coerce(ScalingConfig, scaling_config, "scaling_config")
+        self.run_config = coerce(RunConfig, run_config, "run_config")
+        self.backend_config = _checked_backend(backend_config)
+        self.datasets: dict[str, Any] = {}
+        self.data_config = _data_config(dataset_config)
+        self.validation_config = validation_config
+
+    @property
+    def running_in_local_mode(self) -> bool:
+        """True with `num_workers=0`."""
+        return self.scaling_config.num_workers == 0
+
+    def fit(self) -> "Result":
+        """Runs to the end and returns the result; raises what the run failed with."""
+        self.scaling_config.refuse_unbuilt()
+        self.run_config.refuse_unbuilt()
+        _check_callbacks(self.run_config.callbacks)
+        arguments = _arguments(self.train_loop_per_worker, self.train_loop_config)
+        if self.running_in_local_mode:
+            from carril.train._local import fit_locally
+
+            return fit_locally(self, arguments)
+        _refuse_in_a_spawned_child()
+        from carril._internal import driver
+
+        environment = driver.environment_of(self.run_config.worker_runtime_env, "worker_runtime_env")
+        # The head starts before anything else is done here: it and its node get ready in the meantime.
+        client = driver.ensure_client()
+        from carril.train._fit import fit
+
+        return fit(self, client, arguments, environment)
+
+    @classmethod
+    def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotAvailableError(f"`{cls.__name__}.restore()`: resuming is not built yet")
+
+    @classmethod
+    def can_restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotAvailableError(f"`{cls.__name__}.can_restore()`: resuming is not built yet")
+
+    def __repr__(self) -> str:
+        name = getattr(self.train_loop_per_worker, "__qualname__", repr(self.train_loop_per_worker))
+        return f"{type(self).__name__}({name}, scaling_config={self.scaling_config})"
+
+
+def _refuse_unbuilt(arguments: Mapping[str, tuple[object, str]]) -> None:
+    for name, (value, text) in arguments.items():
+        if value is not None and value != {}:
+            raise NotAvailableError(f"`{name}=…`: {text} not built yet")
+
+
+def _checked_backend(backend_config: object) -> "BackendConfig | None":
+    if backend_config is None:
+        return None
+    from carril.train._more_config import BackendConfig
+
+    if not isinstance(backend_config, BackendConfig):
+        raise ConfigTypeError(f"`backend_config` is a {type(backend_config).__name__}: it must be a `BackendConfig`")
+    return backend_config
+
+
+def _data_config(dataset_config: object) -> "DataConfig | None":
+    if dataset_config is None:
+        return None
+    from carril.train._more_config import DataConfig
+
+    return coerce(DataConfig, dataset_config, "dataset_config")
+
+
+def _check_callbacks(callbacks: list[Any]) -> None:
+    if not callbacks:
+        return
+    from carril.train._callbacks import UserCallback
+
+    for callback in callbacks:
+        if not isinstance(callback, UserCallback):
+            raise ConfigError(
+                f"`RunConfig.callbacks` holds a {type(callback).__name__}: it must be a `UserCallback`",
+                hints=["derive its class from `carril.train.UserCallback`, and give an instance"],
+            )
+
+
+def _arguments(function: Callable[..., Any], config: dict[str, Any] | None) -> tuple[Any, ...]:
+    """What the function is called with: its config if it requires a parameter."""
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a callable of C code tells nothing about itself
+        return ()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variable]
+    if len(required) > 1:
+        raise ConfigError(
+            f"`{getattr(function, '__qualname__', function)}` requires {len(required)} parameters "
+            f"({', '.join(required)}): it may require none, or one that is the `train_loop_config`"
+        )
+    return (config if config is not None else {},) if required else ()
+
+
+def _refuse_in_a_spawned_child() -> None:
+    """A script without a main guard is run again by each process that multiprocessing spawns."""
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
+        raise RuntimeError(
+            "`fit()` was called while multiprocessing imports the script in a new process\n"
+            "hint: put the script's own calls under `if __name__ == '__main__':`"
+        )

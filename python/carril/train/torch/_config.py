@@ -1,0 +1,65 @@
+"""How torch is set up in a worker: the device, and the process group that the ranks meet in.
+
+The store that they meet at is there already (see `carril._internal.torch_store`): here, as in a script written for
+torchrun, the group is made from the environment.
+"""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from carril.exceptions import ConfigError
+from carril.train._more_config import BackendConfig
+
+if TYPE_CHECKING:
+    from carril.train._session import SessionLike
+
+
+@dataclass
+class TorchConfig(BackendConfig):
+    """The process group: `backend=None` is NCCL for workers with GPUs and Gloo for others."""
+
+    backend: str | None = None
+    init_method: str = "env"
+    timeout_s: float = 1800
+
+    share_devices: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.init_method not in ("env", "tcp"):
+            raise ConfigError(f"`TorchConfig.init_method` is {self.init_method!r}: it must be 'env' or 'tcp'")
+        if not self.timeout_s > 0:
+            raise ConfigError(f"`TorchConfig.timeout_s` is {self.timeout_s}: it must be above 0")
+
+    def setup(self, session: "SessionLike") -> None:
+        """Makes the process group. Without workers (`num_workers=0`) there is one only under torchrun."""
+        from datetime import timedelta
+
+        import torch
+
+        from carril.train.torch._prepare import get_device
+
+        device = get_device()
+        os.environ.setdefault("ACCELERATE_TORCH_DEVICE", str(device))
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        if getattr(session, "is_local", False) and "RANK" not in os.environ:
+            return
+        backend = self.backend or ("nccl" if device.type == "cuda" else "gloo")
+        if "nccl" in backend and "TORCH_NCCL_BLOCKING_WAIT" not in os.environ:
+            # A rank that waits for a dead one ends, and does not hang.
+            os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+        torch.distributed.init_process_group(
+            backend,
+            init_method="env://",
+            rank=session.rank,
+            world_size=session.world_size,
+            timeout=timedelta(seconds=self.timeout_s),
+        )
+
+    def teardown(self) -> None:
+        """Ends the group after the function has returned. A failed worker leaves it: others may be stuck in it."""
+        distributed = sys.modules.get("torch.distributed")
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            distributed.destroy_process_group()
