@@ -3,8 +3,6 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let descriptors = protox::compile(["proto/carril.proto"], ["proto"])?;
-    tonic_prost_build::configure()
-        .bytes(".carril.v1.BlobChunk")
-        .compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".carril.v1.BlobChunk").compile_fds(descriptors)?;
     Ok(())
 }

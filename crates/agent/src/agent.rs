@@ -174,7 +174,8 @@ impl Agent {
     fn tell_not_started(&mut self, key: &WorkerKey, failure: Failure) {
         self.workers.remove(key);
         self.world.unfollow(key);
-        let exited = v1::WorkerExited { worker: Some(key.clone().into()), failure: Some(failure.into()), ..Default::default() };
+        let exited =
+            v1::WorkerExited { worker: Some(key.clone().into()), failure: Some(failure.into()), ..Default::default() };
         self.world.to_head(exited.into());
     }
 
@@ -254,8 +255,10 @@ impl Agent {
                 self.world.to_head(v1::Reports { worker: Some(key.clone().into()), reports }.into());
             }
             Err(failure) => {
-                let failure = v1::WorkerFailure { rank: key.rank.0, failure: Some(failure.into()), ..Default::default() };
-                self.world.to_head(v1::WorkerFailed { worker: Some(key.clone().into()), failure: Some(failure) }.into());
+                let failure =
+                    v1::WorkerFailure { rank: key.rank.0, failure: Some(failure.into()), ..Default::default() };
+                self.world
+                    .to_head(v1::WorkerFailed { worker: Some(key.clone().into()), failure: Some(failure) }.into());
             }
         }
     }

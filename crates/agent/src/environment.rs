@@ -19,7 +19,11 @@ pub(crate) struct Place<'a> {
 }
 
 /// `base` is what the worker starts from, `given` what the driver sent, which wins.
-pub(crate) fn environment(base: &[(String, String)], given: &[(String, String)], place: &Place) -> Vec<(String, String)> {
+pub(crate) fn environment(
+    base: &[(String, String)],
+    given: &[(String, String)],
+    place: &Place,
+) -> Vec<(String, String)> {
     let mut all: std::collections::BTreeMap<String, String> =
         if given.is_empty() { base.iter().cloned().collect() } else { given.iter().cloned().collect() };
     let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);

@@ -44,7 +44,10 @@ impl AgentHandle {
         let _ = self.jobs.send(Box::new(job));
     }
 
-    pub async fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Agent) -> T + Send + 'static) -> Result<T, Failure> {
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Agent) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
         let (sender, receiver) = oneshot::channel();
         self.tell(move |agent| {
             let _ = sender.send(job(agent));
@@ -152,7 +155,9 @@ impl World for RealNode {
     }
 
     fn inherited_environment(&self) -> Vec<(String, String)> {
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect()
     }
 
     fn bind_meeting_point(&mut self, rank_zero: &WorkerKey) -> Result<u16, Failure> {

@@ -64,7 +64,8 @@ impl v1::worker_server::Worker for WorkerService {
         let request = request.into_inner();
         let key: WorkerKey = request.worker.unwrap_or_default().into();
         let known = key.clone();
-        let run = self.agent.ask(move |agent| agent.run_directory(&known)).await.and_then(|run| run).map_err(to_status)?;
+        let run =
+            self.agent.ask(move |agent| agent.run_directory(&known)).await.and_then(|run| run).map_err(to_status)?;
         let from = PathBuf::from(request.directory);
         let copy = move || stage(&run, request.sequence + 1, key.rank, &from, request.r#move);
         let staged = tokio::task::spawn_blocking(copy).await;

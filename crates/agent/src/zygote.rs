@@ -23,8 +23,17 @@ const LARGEST: usize = 64 << 20;
 #[derive(Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 enum Request<'a> {
-    Import { path: &'a [String], modules: &'a [String], script: Option<&'a str> },
-    Fork { environment: serde_json::Map<String, serde_json::Value>, directory: &'a str, path: &'a [String], threads: u32 },
+    Import {
+        path: &'a [String],
+        modules: &'a [String],
+        script: Option<&'a str>,
+    },
+    Fork {
+        environment: serde_json::Map<String, serde_json::Value>,
+        directory: &'a str,
+        path: &'a [String],
+        threads: u32,
+    },
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -57,7 +66,10 @@ impl Zygote {
         let mut command = Command::new(&runtime.executable);
         command
             .args(["-m", "carril._internal.zygote", &number.to_string()])
-            .env("PYTHONPATH", runtime.path.iter().filter(|path| !path.is_empty()).cloned().collect::<Vec<_>>().join(":"))
+            .env(
+                "PYTHONPATH",
+                runtime.path.iter().filter(|path| !path.is_empty()).cloned().collect::<Vec<_>>().join(":"),
+            )
             .env_remove("CARRIL_WORKER")
             .env_remove("CARRIL_HEAD")
             .current_dir("/")

@@ -53,7 +53,8 @@ impl AsRay {
             gpus: self.limits.num_gpus,
             resources: self.limits.resources.clone(),
         };
-        let wanted = script.is_some() || options.cpus.is_some() || options.gpus.is_some() || !options.resources.is_empty();
+        let wanted =
+            script.is_some() || options.cpus.is_some() || options.gpus.is_some() || !options.resources.is_empty();
         if wanted {
             let path = script.as_ref().and_then(|script| script.path.clone());
             let socket = start_head(&own, &options, &program, script.is_some(), path, &names)?;
@@ -125,9 +126,10 @@ fn names_directory(python: &Path, own: &Path) -> Result<PathBuf, String> {
     // Installed in another place than the command: the interpreter knows.
     let ask = "import carril, os; print(os.path.join(os.path.dirname(carril.__file__), 'as_ray'))";
     let output = Command::new(python).args(["-c", ask]).output();
-    let names = output.ok().filter(|output| output.status.success()).map(|output| {
-        PathBuf::from(OsString::from(String::from_utf8_lossy(&output.stdout).trim()))
-    });
+    let names = output
+        .ok()
+        .filter(|output| output.status.success())
+        .map(|output| PathBuf::from(OsString::from(String::from_utf8_lossy(&output.stdout).trim())));
     names.filter(|names| names.join("path").join("ray").is_dir()).ok_or_else(|| {
         format!(
             "the Python package carril is not found by `{}`\nhint: install carril into the environment that runs the command",

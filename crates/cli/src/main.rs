@@ -39,7 +39,11 @@ struct NodeLimits {
 
 fn amount(text: &str) -> Result<f64, String> {
     let amount: f64 = text.parse().map_err(|_| "it must be a number".to_owned())?;
-    if amount.is_finite() && amount >= 0.0 { Ok(amount) } else { Err("it must be a finite number of at least 0".into()) }
+    if amount.is_finite() && amount >= 0.0 {
+        Ok(amount)
+    } else {
+        Err("it must be a finite number of at least 0".into())
+    }
 }
 
 fn named_amount(text: &str) -> Result<(String, f64), String> {

@@ -70,7 +70,11 @@ impl PrivateHead {
     }
 }
 
-fn start(directory: &Path, limits: NodeLimits, shutdown: watch::Sender<bool>) -> Result<(HeadHandle, AgentHandle), Failure> {
+fn start(
+    directory: &Path,
+    limits: NodeLimits,
+    shutdown: watch::Sender<bool>,
+) -> Result<(HeadHandle, AgentHandle), Failure> {
     let blobs = BlobStore::create(directory.join("blobs"))?;
     let listen = |name: &str| UnixListener::bind(directory.join(name)).map_err(trouble("listen"));
     let (head_socket, agent_socket) = (listen("head.sock")?, listen("agent.sock")?);
@@ -85,7 +89,8 @@ fn start(directory: &Path, limits: NodeLimits, shutdown: watch::Sender<bool>) ->
     };
     // In one process the two exchange the same messages as over a network, without one.
     let (to_head, from) = (head.clone(), node.clone());
-    let agent = carril_agent::start(config, &node, move |message| to_head.agent_message(from.clone(), message), order_queue)?;
+    let agent =
+        carril_agent::start(config, &node, move |message| to_head.agent_message(from.clone(), message), order_queue)?;
     let service = HeadService::new(head.clone(), blobs.clone(), directory.display().to_string(), shutdown);
     let head_server = HeadServer::new(service).max_decoding_message_size(usize::MAX);
     let workers = WorkerServer::new(WorkerService::new(agent.clone(), blobs)).max_decoding_message_size(usize::MAX);

@@ -42,7 +42,12 @@ impl Client {
         &self.socket
     }
 
-    pub async fn prepare(&self, runtime: PythonRuntime, modules: Vec<String>, script: Option<String>) -> Result<(), Failure> {
+    pub async fn prepare(
+        &self,
+        runtime: PythonRuntime,
+        modules: Vec<String>,
+        script: Option<String>,
+    ) -> Result<(), Failure> {
         let script = script.unwrap_or_default();
         let request = v1::PrepareRequest { runtime: Some(runtime.into()), modules, script };
         self.head.clone().prepare(request).await.map(drop).map_err(lost)

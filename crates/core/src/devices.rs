@@ -25,7 +25,8 @@ impl Devices {
         }
         if units < WHOLE {
             // The fullest device that still has room, so that whole ones stay whole.
-            let (name, free) = self.devices.iter_mut().filter(|(_, free)| *free >= units).min_by_key(|(_, free)| *free)?;
+            let (name, free) =
+                self.devices.iter_mut().filter(|(_, free)| *free >= units).min_by_key(|(_, free)| *free)?;
             *free -= units;
             return Some(vec![name.clone()]);
         }

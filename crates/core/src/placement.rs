@@ -175,12 +175,15 @@ impl Placement {
 
 /// Of `have`, only the names that were asked for: the rest is no answer to the question.
 fn shown(have: &Resources, asked: &Resources) -> String {
-    let parts: Vec<String> = asked.iter().map(|(name, _)| {
-        Resources::from_amounts([(name, have.amount(name))])
-            .ok()
-            .filter(|amount| *amount != Resources::default())
-            .map_or_else(|| format!("0 {name}"), |amount| amount.to_string())
-    }).collect();
+    let parts: Vec<String> = asked
+        .iter()
+        .map(|(name, _)| {
+            Resources::from_amounts([(name, have.amount(name))])
+                .ok()
+                .filter(|amount| *amount != Resources::default())
+                .map_or_else(|| format!("0 {name}"), |amount| amount.to_string())
+        })
+        .collect();
     if parts.is_empty() { "enough".to_owned() } else { parts.join(", ") }
 }
 

@@ -33,17 +33,50 @@ pub enum Event<R> {
     Placed,
     /// The group can never be placed, or its files cannot be made.
     Refused(Failure),
-    WorkerStarted { rank: Rank },
-    WorkerReady { rank: Rank },
-    Reported { rank: Rank, sequence: u64, report: R, checkpoint: bool },
-    CheckpointCommitted { iteration: u64, path: String },
-    CheckpointRejected { iteration: u64, failure: Failure },
-    WorkerWaits { rank: Rank, kind: WaitKind, sequence: u64, payload: Vec<u8> },
-    WorkerReturned { rank: Rank, value: Option<String> },
+    WorkerStarted {
+        rank: Rank,
+    },
+    WorkerReady {
+        rank: Rank,
+    },
+    Reported {
+        rank: Rank,
+        sequence: u64,
+        report: R,
+        checkpoint: bool,
+    },
+    CheckpointCommitted {
+        iteration: u64,
+        path: String,
+    },
+    CheckpointRejected {
+        iteration: u64,
+        failure: Failure,
+    },
+    WorkerWaits {
+        rank: Rank,
+        kind: WaitKind,
+        sequence: u64,
+        payload: Vec<u8>,
+    },
+    WorkerReturned {
+        rank: Rank,
+        value: Option<String>,
+    },
     WorkerFailed(WorkerFailure),
-    WorkerExited { rank: Rank, exit: ExitStatus, last_output: String },
-    WorkerNotStarted { rank: Rank, failure: Failure },
-    StopRequested { reason: String, force: bool },
+    WorkerExited {
+        rank: Rank,
+        exit: ExitStatus,
+        last_output: String,
+    },
+    WorkerNotStarted {
+        rank: Rank,
+        failure: Failure,
+    },
+    StopRequested {
+        reason: String,
+        force: bool,
+    },
     TimerFired(Timer),
 }
 
@@ -58,13 +91,29 @@ pub enum Timer {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command<R> {
     ChangeStatus(RunStatus),
-    StartGroup { attempt: Attempt },
+    StartGroup {
+        attempt: Attempt,
+    },
     /// Workers that do not leave within `grace` are killed.
-    StopGroup { attempt: Attempt, grace: Duration },
+    StopGroup {
+        attempt: Attempt,
+        grace: Duration,
+    },
     /// `checkpoint`: these ranks have staged files for it, to be committed with it.
-    CommitReport { collated: Collated<R>, checkpoint: Vec<Rank> },
-    Release { rank: Rank, kind: WaitKind, sequence: u64, result: Result<Vec<u8>, Failure> },
-    SetTimer { timer: Timer, after: Duration },
+    CommitReport {
+        collated: Collated<R>,
+        checkpoint: Vec<Rank>,
+    },
+    Release {
+        rank: Rank,
+        kind: WaitKind,
+        sequence: u64,
+        result: Result<Vec<u8>, Failure>,
+    },
+    SetTimer {
+        timer: Timer,
+        after: Duration,
+    },
     Warn(String),
     TellFailures(Vec<WorkerFailure>),
     EndRun(Ending),
@@ -374,11 +423,8 @@ impl<R> RunMachine<R> {
     fn warn_of_slowness(&mut self, out: &mut Outcome<R>) {
         let every = WARN_EVERY.as_secs();
         if self.state == State::Starting {
-            let late: Vec<Rank> = (0..)
-                .zip(&self.workers)
-                .filter(|(_, w)| !w.is_ready())
-                .map(|(rank, _)| Rank(rank))
-                .collect();
+            let late: Vec<Rank> =
+                (0..).zip(&self.workers).filter(|(_, w)| !w.is_ready()).map(|(rank, _)| Rank(rank)).collect();
             out.commands.push(Command::Warn(format!("{} not started after {every} s", ranks_text(&late))));
         } else if !self.waits.is_empty() {
             let missing = self.waits.missing(self.workers.len());

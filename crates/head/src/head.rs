@@ -57,8 +57,11 @@ impl Head {
             .map_err(|error| Failure::new(ErrorCode::InvalidConfig, format!("the run's specification: {error}")))?;
         spec.check().map_err(|error| Failure::new(ErrorCode::InvalidConfig, error.to_string()))?;
         let id = self.outside.fresh_run_id();
-        let asked =
-            PlacementRequest { run: id.clone(), workers: spec.num_workers, per_worker: spec.resources_per_worker.clone() };
+        let asked = PlacementRequest {
+            run: id.clone(),
+            workers: spec.num_workers,
+            per_worker: spec.resources_per_worker.clone(),
+        };
         // Before any file is made: what can never run leaves no trace.
         let decision = self.placement.ask(asked);
         if let Decision::Never(failure) = decision {

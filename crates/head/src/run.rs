@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use carril_core::{Collated, Command, Ending, Event, Outcome, RunMachine, Share, WaitKind, reduce};
 use carril_proto::v1;
 use carril_store::JournalRecord;
-use carril_types::{ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value, WorkerKey};
+use carril_types::{
+    ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value, WorkerKey,
+};
 
 use crate::automatic::Automatic;
 use crate::outside::{Outside, RunDisk, RunOpened};
@@ -426,7 +428,9 @@ impl Run {
         }
         if let Some(last) = &mut self.last {
             // `done` is told of the last report only once it is known to be the last.
-            if let Some((_, done)) = last.0.iter_mut().rev().find(|(key, value)| key == "done" && *value == Value::Bool(false)) {
+            if let Some((_, done)) =
+                last.0.iter_mut().rev().find(|(key, value)| key == "done" && *value == Value::Bool(false))
+            {
                 *done = Value::Bool(ending.status == RunStatus::Finished);
             }
             last.set_default("config", self.config.clone());
@@ -498,7 +502,10 @@ fn name_of(command: &Command<RankReport>) -> Option<String> {
         Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0)),
         Command::EndRun(ending) => Some(format!("EndRun: {}, {}", ending.status, ending.headline)),
         Command::Warn(text) => Some(format!("Warn: {text}")),
-        Command::CommitReport { .. } | Command::Release { .. } | Command::SetTimer { .. } | Command::TellFailures(_) => None,
+        Command::CommitReport { .. }
+        | Command::Release { .. }
+        | Command::SetTimer { .. }
+        | Command::TellFailures(_) => None,
     }
 }
 

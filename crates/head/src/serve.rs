@@ -29,7 +29,10 @@ impl HeadHandle {
         let _ = self.jobs.send(Box::new(job));
     }
 
-    pub async fn ask<T: Send + 'static>(&self, job: impl FnOnce(&mut Head) -> T + Send + 'static) -> Result<T, Failure> {
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Head) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
         let (sender, receiver) = oneshot::channel();
         self.tell(move |head| {
             let _ = sender.send(job(head));

@@ -123,7 +123,8 @@ impl Watchers {
                 }
             }
             if backlog.skipped > 0 && backlog.events.len() < OUTPUT_BACKLOG / 2 {
-                let text = format!("{} pieces of output were not shown: the files in `ranks/` have them", backlog.skipped);
+                let text =
+                    format!("{} pieces of output were not shown: the files in `ranks/` have them", backlog.skipped);
                 backlog.skipped = 0;
                 backlog.events.push_back(v1::Warning { text }.into());
             }

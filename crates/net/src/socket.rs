@@ -18,13 +18,10 @@ pub async fn connect(path: &Path, lost: ErrorCode) -> Result<Channel, Failure> {
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     });
     // The address is not used, but an endpoint must have one.
-    Endpoint::from_static("http://carril.local")
-        .connect_with_connector(connector)
-        .await
-        .map_err(|error| {
-            let source = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Failure::new(lost, format!("nobody answers at `{}`: {source}", path.display()))
-        })
+    Endpoint::from_static("http://carril.local").connect_with_connector(connector).await.map_err(|error| {
+        let source = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+        Failure::new(lost, format!("nobody answers at `{}`: {source}", path.display()))
+    })
 }
 
 /// The connections of this user; one of another user is dropped before a byte of it is read.
@@ -41,7 +38,8 @@ pub fn check_versions(protocol: u32, version: &str) -> Result<(), Failure> {
     if protocol == PROTOCOL && version == VERSION {
         return Ok(());
     }
-    let message = format!("the other side is carril {version} (protocol {protocol}), this side is {VERSION} ({PROTOCOL})");
+    let message =
+        format!("the other side is carril {version} (protocol {protocol}), this side is {VERSION} ({PROTOCOL})");
     Err(Failure::new(ErrorCode::VersionMismatch, message)
         .hint("install one version of carril for the driver, the `carril` command and the workers"))
 }

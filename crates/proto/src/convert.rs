@@ -167,13 +167,41 @@ macro_rules! kinds {
     };
 }
 
-kinds!(RunEvent, run_event, State(StateChanged), Reported(Reported), Progress(Progress), Output(Output),
-    Warning(Warning), Failed(WorkersFailed), Ended(RunEnded), Started(WorkersStarted));
+kinds!(
+    RunEvent,
+    run_event,
+    State(StateChanged),
+    Reported(Reported),
+    Progress(Progress),
+    Output(Output),
+    Warning(Warning),
+    Failed(WorkersFailed),
+    Ended(RunEnded),
+    Started(WorkersStarted)
+);
 kinds!(AgentOrder, agent_order, Prepare(PrepareRequest), Start(Group), Stop(StopGroup), WaitOver(WaitOver));
-kinds!(AgentMessage, agent_message, Joined(Node), Started(WorkerStarted), Ready(WorkerReady), Reports(Reports),
-    Returned(WorkerReturned), Failed(WorkerFailed), Exited(WorkerExited), Waits(WorkerWaits), Output(WorkerOutput));
-kinds!(WorkerMessage, worker_message, Hello(WorkerHello), Ready(WorkerReady), Returned(WorkerReturned),
-    Failed(WorkerFailed), Heartbeat(Heartbeat));
+kinds!(
+    AgentMessage,
+    agent_message,
+    Joined(Node),
+    Started(WorkerStarted),
+    Ready(WorkerReady),
+    Reports(Reports),
+    Returned(WorkerReturned),
+    Failed(WorkerFailed),
+    Exited(WorkerExited),
+    Waits(WorkerWaits),
+    Output(WorkerOutput)
+);
+kinds!(
+    WorkerMessage,
+    worker_message,
+    Hello(WorkerHello),
+    Ready(WorkerReady),
+    Returned(WorkerReturned),
+    Failed(WorkerFailed),
+    Heartbeat(Heartbeat)
+);
 kinds!(WorkerOrder, worker_order, Assignment(Assignment), Exit(Exit));
 
 #[cfg(test)]

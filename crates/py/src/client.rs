@@ -33,14 +33,11 @@ impl Client {
         Ok(Self { inner, private: Mutex::new(private), owner: std::process::id() })
     }
 
-    fn ask<T: Send>(
-        &self,
-        py: Python<'_>,
-        question: impl Future<Output = Result<T, Failure>> + Send,
-    ) -> PyResult<T> {
+    fn ask<T: Send>(&self, py: Python<'_>, question: impl Future<Output = Result<T, Failure>> + Send) -> PyResult<T> {
         if std::process::id() != self.owner {
-            let failure = Failure::new(ErrorCode::HeadLost, "this client belongs to the process that this one was forked from")
-                .hint("call `carril.init()` in this process");
+            let failure =
+                Failure::new(ErrorCode::HeadLost, "this client belongs to the process that this one was forked from")
+                    .hint("call `carril.init()` in this process");
             return Err(raise(py, failure));
         }
         let runtime = runtime().map_err(|failure| raise(py, failure))?;

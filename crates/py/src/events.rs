@@ -17,7 +17,8 @@ pub fn to_python(py: Python<'_>, event: Kind) -> PyResult<(&'static str, Bound<'
             "state"
         }
         Kind::Started(started) => {
-            let workers = started.workers.into_iter().map(|worker| started_worker(py, worker)).collect::<PyResult<Vec<_>>>()?;
+            let workers =
+                started.workers.into_iter().map(|worker| started_worker(py, worker)).collect::<PyResult<Vec<_>>>()?;
             dict.set_item("workers", workers)?;
             "started"
         }

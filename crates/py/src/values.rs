@@ -217,7 +217,8 @@ fn plain_value<'py>(object: &Bound<'py, PyAny>, key: &str, depth: usize) -> PyRe
             Ok(plain.into_any())
         }
         Kind::Sequence(items) => {
-            let items = items.try_iter()?.map(|item| plain_value(&item?, key, depth + 1)).collect::<PyResult<Vec<_>>>()?;
+            let items =
+                items.try_iter()?.map(|item| plain_value(&item?, key, depth + 1)).collect::<PyResult<Vec<_>>>()?;
             Ok(PyList::new(py, items)?.into_any())
         }
     }

@@ -185,7 +185,6 @@ fn same_content(left: &Path, right: &Path) -> Result<bool, StoreError> {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

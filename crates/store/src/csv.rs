@@ -67,7 +67,10 @@ impl CsvFile {
     /// Writes the file anew with the wider header: a reader sees the old or the new one, never half of it.
     fn widen(&mut self, before: usize) -> Result<(), StoreError> {
         let mut text = String::new();
-        write_row(&mut text, self.columns.iter().map(|name| quoted(name)).collect::<Vec<_>>().iter().map(String::as_str));
+        write_row(
+            &mut text,
+            self.columns.iter().map(|name| quoted(name)).collect::<Vec<_>>().iter().map(String::as_str),
+        );
         if before > 0 {
             let old = fs::read_to_string(&self.path).map_err(StoreError::io("read", &self.path))?;
             let padding = ",".repeat(self.columns.len() - before);
@@ -166,7 +169,8 @@ mod tests {
     fn a_new_metric_widens_the_file_and_old_rows_stay() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("progress.csv");
-        let row = |entries: &[(&str, Value)]| Metrics(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect());
+        let row =
+            |entries: &[(&str, Value)]| Metrics(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect());
         let mut csv = CsvFile::open(&path).unwrap();
         csv.append(&row(&[("loss", Value::Float(0.5)), ("note", Value::Text("a,\"b\"\nc".into()))])).unwrap();
         csv.append(&row(&[("loss", Value::Float(f64::NAN)), ("acc", Value::Int(1))])).unwrap();

@@ -45,12 +45,14 @@ impl From<StoreError> for Failure {
             StoreError::RunLive { .. } => Failure::new(ErrorCode::RunLive, message).hint(another),
             StoreError::RunUnfinished { .. } => Failure::new(ErrorCode::RunUnfinished, message)
                 .hint(format!("{another}: resuming a run is not available yet")),
-            StoreError::CheckpointDirectory { .. } => Failure::new(ErrorCode::Checkpoint, message)
-                .hint("report a directory that holds at least one file"),
+            StoreError::CheckpointDirectory { .. } => {
+                Failure::new(ErrorCode::Checkpoint, message).hint("report a directory that holds at least one file")
+            }
             StoreError::CheckpointConflict { .. } => Failure::new(ErrorCode::CheckpointConflict, message)
                 .hint("let one rank write the file, or give each rank's file a name of its own"),
-            StoreError::CheckpointExists { .. } => Failure::new(ErrorCode::CheckpointConflict, message)
-                .hint("give each `checkpoint_dir_name` once"),
+            StoreError::CheckpointExists { .. } => {
+                Failure::new(ErrorCode::CheckpointConflict, message).hint("give each `checkpoint_dir_name` once")
+            }
         }
     }
 }

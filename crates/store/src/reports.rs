@@ -67,7 +67,13 @@ impl ReportFiles {
     }
 
     /// A report of the run. `automatic` are the fields that we add; a key of the user's is never written twice.
-    pub fn append(&mut self, at: f64, iteration: u64, reported: &Metrics, automatic: &Metrics) -> Result<(), StoreError> {
+    pub fn append(
+        &mut self,
+        at: f64,
+        iteration: u64,
+        reported: &Metrics,
+        automatic: &Metrics,
+    ) -> Result<(), StoreError> {
         let mut all = reported.clone();
         for (key, value) in &automatic.0 {
             all.set_default(key, value.clone());

@@ -37,7 +37,9 @@ impl RunDirectory {
         fs::create_dir_all(storage).map_err(StoreError::io("make", storage))?;
         match fs::create_dir(&path) {
             Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => check_existing(&path, &record.name, on_existing)?,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                check_existing(&path, &record.name, on_existing)?
+            }
             Err(source) => return Err(StoreError::Io { what: "make", path, source }),
         }
         let directory = Self { path, record };

@@ -60,7 +60,8 @@ impl Session {
     fn connect(socket: PathBuf, key: WorkerKey) -> Result<Self, SessionError> {
         let link = Link::open(socket, &key)?;
         let log = ReportLogWriter::open(Path::new(&link.assignment.report_log)).map_err(Failure::from)?;
-        let latest = Some(link.assignment.latest_checkpoint.as_str()).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let latest =
+            Some(link.assignment.latest_checkpoint.as_str()).filter(|path| !path.is_empty()).map(PathBuf::from);
         Ok(Self {
             granted: AtomicU64::new(link.assignment.granted),
             key,
@@ -114,7 +115,8 @@ impl Session {
             checkpoint: options.checkpoint.is_some(),
             checkpoint_name: options.name.clone().unwrap_or_default(),
         };
-        log.append(|out| report.encode(out).expect("a Vec has room")).map_err(|source| SessionError::ReportLog { source })?;
+        log.append(|out| report.encode(out).expect("a Vec has room"))
+            .map_err(|source| SessionError::ReportLog { source })?;
         self.reports.store(sequence + 1, Ordering::Relaxed);
         if options.checkpoint.is_some() {
             *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Latest::Reported(sequence);
@@ -161,7 +163,12 @@ impl Session {
         self.wait("broadcast", sequence, payload).await
     }
 
-    fn wait(&self, kind: &str, sequence: u64, payload: Vec<u8>) -> impl Future<Output = Result<Vec<u8>, Failure>> + use<> {
+    fn wait(
+        &self,
+        kind: &str,
+        sequence: u64,
+        payload: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, Failure>> + use<> {
         let wait = v1::WorkerWaits { worker: Some(self.key.clone().into()), kind: kind.to_owned(), sequence, payload };
         let mut client = self.link.client();
         async move {

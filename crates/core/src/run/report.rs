@@ -23,14 +23,7 @@ impl Staged {
 }
 
 impl<R> RunMachine<R> {
-    pub(super) fn on_reported(
-        &mut self,
-        rank: Rank,
-        sequence: u64,
-        report: R,
-        checkpoint: bool,
-        out: &mut Outcome<R>,
-    ) {
+    pub(super) fn on_reported(&mut self, rank: Rank, sequence: u64, report: R, checkpoint: bool, out: &mut Outcome<R>) {
         if self.workers[rank.index()] == WorkerState::Gone || matches!(self.state, State::Stopping(_)) {
             return;
         }
@@ -143,4 +136,3 @@ fn signal_name(signal: i32) -> String {
     };
     name.to_owned()
 }
-

@@ -1,0 +1,84 @@
+# Names of commands. Everything is made in .venv and target, both beside this file.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+UV_INSTALL := $(UV) pip install --quiet --compile-bytecode --python $(PY)
+export PYO3_PYTHON := $(abspath $(PY))
+
+RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
+PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
+
+.PHONY: train build test test-rust test-python test-examples lint format test-long bench clean
+
+## Build, install and run the main example
+train: $(VENV)/.installed $(VENV)/.example
+	$(PY) examples/digits.py
+
+## Build the wheel
+build: $(VENV)/.wheel
+
+$(UV): requirements/build.txt
+	@command -v cargo >/dev/null || { echo "error: no Rust toolchain: install one with rustup"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: $(PYTHON) is older than 3.11: make PYTHON=python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet uv
+	$(UV_INSTALL) -r requirements/build.txt
+	@touch $@
+
+$(VENV)/.wheel: $(UV) $(RUST) $(PACKAGE) LICENSE README.md
+	@rm -rf dist build
+	$(UV) build --quiet --wheel --no-build-isolation --python $(PY) --out-dir dist .
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.wheel
+	$(UV_INSTALL) --reinstall-package carril dist/carril-*.whl
+	@touch $@
+
+$(VENV)/.example: $(UV) requirements/example.txt
+	$(UV_INSTALL) -r requirements/example.txt
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.example requirements/test.txt
+	$(UV_INSTALL) -r requirements/test.txt
+	@touch $@
+
+## What every change must pass
+test: lint test-rust test-python test-examples
+
+## Formats, lints, types, and the directions of the dependencies
+lint: $(VENV)/.test $(VENV)/.installed
+	cargo fmt --all --check
+	cargo clippy --quiet --release --workspace --all-targets -- --deny warnings
+	$(VENV)/bin/ruff format --check python benches examples scripts
+	$(VENV)/bin/ruff check python benches examples scripts
+	$(VENV)/bin/mypy
+	$(PY) scripts/check_directions.py
+
+test-rust: $(UV)
+	cargo test --quiet --release --workspace
+
+test-python: $(VENV)/.test $(VENV)/.installed
+	cargo build --quiet --release --bin carril-test-worker
+	$(PY) -m pytest python/tests
+
+## Every example, and the README's snippets
+test-examples: $(VENV)/.test $(VENV)/.installed
+	$(PY) -m pytest examples/tests
+
+## Full sizes
+test-long: test
+	CARRIL_LONG=1 $(PY) -m pytest python/tests
+
+## Beside the rivals, in one run
+bench: $(VENV)/.test $(VENV)/.installed
+	cargo build --quiet --release --bin carril-core-bench
+	$(PY) benches/run.py $(BENCH)
+
+format: $(VENV)/.test
+	cargo fmt --all
+	$(VENV)/bin/ruff format python benches examples scripts
+	$(VENV)/bin/ruff check --fix python benches examples scripts
+
+clean:
+	rm -rf $(VENV) target build dist
