@@ -59,7 +59,7 @@ test-rust: $(UV)
 	cargo test --quiet --release --workspace
 
 test-python: $(VENV)/.test $(VENV)/.installed
-	cargo build --quiet --release --bin carril-test-worker
+	cargo build --quiet --release --package carril-testkit
 	$(PY) -m pytest python/tests
 
 ## Every example, and the README's snippets
@@ -72,7 +72,7 @@ test-long: test
 
 ## Beside the rivals, in one run
 bench: $(VENV)/.test $(VENV)/.installed
-	cargo build --quiet --release --bin carril-core-bench
+	cargo build --quiet --release --package carril-testkit
 	$(PY) benches/run.py $(BENCH)
 
 format: $(VENV)/.test

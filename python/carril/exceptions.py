@@ -211,11 +211,18 @@ class WorkerGroupError(TrainingFailedError):
 
 
 class ControllerError(TrainingFailedError):
-    """The run was ended by something beside its workers: a callback, for one."""
+    """The run was ended by something beside one worker: a callback, a checkpoint, calls that do not fit together.
+
+    `controller_failure` is that, as an exception.
+    """
 
     def __init__(self, controller_failure: BaseException, **details: Any) -> None:
-        failure = controller_failure
-        super().__init__(f"the run was ended by {type(failure).__name__}: {failure}", **details)
+        failure, text = controller_failure, str(controller_failure)
+        if isinstance(failure, CarrilError):
+            text = failure.message
+            known = {name: getattr(failure, name) for name in ("code", "origin", "retryable", "hints")}
+            details = {**known, **details}
+        super().__init__(f"the run was ended by {type(failure).__name__}: {text}", **details)
         self.controller_failure = controller_failure
 
 

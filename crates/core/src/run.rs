@@ -306,9 +306,8 @@ impl<R> RunMachine<R> {
 
     fn on_worker_waits(&mut self, rank: Rank, wait: Wait, out: &mut Outcome<R>) {
         if wait.kind == WaitKind::Checkpoint
-            && let Some((_, result)) = self.committed.iter().find(|(k, _)| *k == wait.sequence + 1)
+            && let Some(result) = self.known_commit(wait.sequence + 1)
         {
-            let result = result.clone().map(String::into_bytes);
             out.commands.push(Command::Release { rank, kind: wait.kind, sequence: wait.sequence, result });
             return;
         }
@@ -319,6 +318,15 @@ impl<R> RunMachine<R> {
         release(released, out);
         self.fail_if_hopeless(out);
         self.keep_warning(out);
+    }
+
+    /// How the commit of that report's checkpoint went; `None` while it is still to come.
+    fn known_commit(&self, iteration: u64) -> Option<Result<Vec<u8>, Failure>> {
+        if let Some((_, result)) = self.committed.iter().find(|(k, _)| *k == iteration) {
+            return Some(result.clone().map(String::into_bytes));
+        }
+        let past = iteration <= self.collator.collated() && !self.committing.contains(&iteration);
+        past.then(|| Err(Failure::new(ErrorCode::NotFound, format!("report {iteration} brought no checkpoint"))))
     }
 
     fn on_worker_returned(&mut self, rank: Rank, value: Option<String>, out: &mut Outcome<R>) {
@@ -382,7 +390,10 @@ impl<R> RunMachine<R> {
             State::Ended => {}
             State::Stopping(_) if !force => {}
             State::Stopping(_) => out.commands.push(Command::StopGroup { attempt: self.attempt, grace }),
-            State::Waiting => self.on_refused(Failure::new(ErrorCode::Aborted, reason), out),
+            State::Waiting => {
+                out.commands.push(Command::EndRun(self.ending_of_stop(reason)));
+                self.state = State::Ended;
+            }
             State::Starting | State::Running | State::Gathering => {
                 let ending = self.ending_of_stop(reason);
                 self.stop_group(ending, grace, out);
@@ -480,11 +491,8 @@ impl<R> RunMachine<R> {
         if self.waits.is_empty() || !self.committing.is_empty() || (self.counts.returned == 0 && !all_bound) {
             return;
         }
-        let returned: Vec<Rank> = (0..)
-            .zip(&self.workers)
-            .filter(|(_, w)| **w == WorkerState::Returned)
-            .map(|(rank, _)| Rank(rank))
-            .collect();
+        let returned: Vec<Rank> =
+            (0..).zip(&self.workers).filter(|(_, w)| w.is_told()).map(|(rank, _)| Rank(rank)).collect();
         if let Some(failure) = self.waits.hopeless(self.workers.len(), &returned) {
             self.fail_run(failure, out);
         }

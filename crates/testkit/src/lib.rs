@@ -1,1 +1,7 @@
+//! For tests: a private head with a client beside it, and runs of the worker in Rust (`carril-test-worker`).
+//!
+//! The test worker is a plain program under the same head and agent as any other worker; what it does is its argument.
 
+mod fixture;
+
+pub use fixture::{Fixture, RunEnd};

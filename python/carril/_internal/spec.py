@@ -95,10 +95,11 @@ def _imported_versions() -> dict[str, str]:
 
 
 def _fields(config: object) -> dict[str, Any] | None:
-    fields = getattr(config, "__dataclass_fields__", None)
-    if fields is None:
+    import dataclasses
+
+    if not dataclasses.is_dataclass(config):
         return None
-    return {name: getattr(config, name) for name in fields}
+    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
 
 
 def _shown(value: object) -> Any:

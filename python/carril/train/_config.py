@@ -5,8 +5,8 @@ is refused by `refuse_unbuilt` when `fit()` begins, so that a script can be writ
 """
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
@@ -24,7 +24,7 @@ class Config:
     unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {}
 
     def __new__(cls: type[C], *args: Any, **kwargs: Any) -> C:
-        known = getattr(cls, "__dataclass_fields__", {})
+        known = [known.name for known in fields(cls)]  # type: ignore[arg-type]
         for name in kwargs:
             if name not in known:
                 raise ConfigTypeError(f"`{cls.__name__}` has no field `{name}`", hints=nearest(name, known))
@@ -49,7 +49,7 @@ class Config:
             raise ConfigError(f"`{type(self).__name__}.{name}` is {getattr(self, name)}: it must be {what}")
 
 
-def nearest(name: str, known: Mapping[str, Any]) -> list[str]:
+def nearest(name: str, known: Sequence[str]) -> list[str]:
     """A hint with the names that `name` may stand for."""
     import difflib
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from carril.exceptions import (
     CarrilError,
+    ControllerError,
+    TrainingFailedError,
     UserCodeError,
     WorkerDiedError,
     WorkerGroupError,
@@ -55,13 +57,14 @@ def group_error(ended: dict[str, Any]) -> CarrilError:
     failures = ended["failures"]
     failure = ended["failure"] or {}
     if not failures:
-        return from_failure(
+        cause = from_failure(
             failure.get("code", "internal"),
             failure.get("origin", "carril"),
             failure.get("retryable", False),
             failure.get("message") or ended["headline"] or "the run failed",
             failure.get("hints") or (),
         )
+        return cause if isinstance(cause, TrainingFailedError) else controller_error(cause)
     first = failures[0]
     exceptions = worker_exceptions(failures)
     error = WorkerGroupError(
@@ -73,6 +76,13 @@ def group_error(ended: dict[str, Any]) -> CarrilError:
         hints=first.get("hints") or (),
     )
     error.__cause__ = exceptions[first["rank"]]
+    return error
+
+
+def controller_error(cause: Exception) -> ControllerError:
+    """The exception for a run that something beside one worker has ended."""
+    error = ControllerError(cause)
+    error.__cause__ = cause
     return error
 
 

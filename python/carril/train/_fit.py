@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril._internal import driver, spec
 from carril._internal.pickling import dump_call, loads
-from carril.exceptions import CarrilError, ControllerError, InternalError
+from carril.exceptions import CarrilError, InternalError
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
 from carril.train._checkpoint import Checkpoint
 from carril.train._console import Console
@@ -139,7 +139,9 @@ class _Watch:
         metrics = as_objects(event["metrics"])
         stored = event["checkpoint"]
         checkpoint = Checkpoint(stored["path"]) if stored else None
-        by_rank = [as_objects(ranks) for _, ranks in sorted(event["ranks"].items())]
+        # A rank that has returned before has an empty place, so that the others keep theirs.
+        ranks = event["ranks"]
+        by_rank = [as_objects(ranks.get(rank, {})) for rank in range(self._trainer.scaling_config.max_workers)]
         self._call("after_report", by_rank, checkpoint)
         if checkpoint is not None:
             self._call("on_checkpoint", checkpoint, metrics)
@@ -200,7 +202,7 @@ class _Watch:
         )
 
 
-def _controller_error(error: Exception) -> ControllerError:
-    wrapped = ControllerError(error)
-    wrapped.__cause__ = error
-    return wrapped
+def _controller_error(cause: Exception) -> CarrilError:
+    from carril.train._failures import controller_error
+
+    return controller_error(cause)

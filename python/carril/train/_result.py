@@ -42,6 +42,10 @@ AUTOMATIC_FIELDS = frozenset(
 )
 
 
+# What the run reported: one JSON object per line.
+_RUN_FILE = "result.json"
+
+
 class MissingMetricError(KeyError):
     """A metric was asked for that was not reported. Its text is a sentence, which KeyError would put in quotes."""
 
@@ -110,9 +114,12 @@ class Result:
             if rank == 0:
                 return list(self._reports)
             raise NotFoundError(f"there is no rank {rank}: the run had one, in the calling process")
-        name = "result.json" if rank == 0 else os.path.join("ranks", f"rank_{rank}.json")
-        if rank != 0 and not os.path.exists(os.path.join(self.path, name)):
-            raise NotFoundError(f"rank {rank} has reported nothing, or there was none: `{name}` is not there")
+        name = os.path.join("ranks", f"rank_{rank}.json")
+        if not os.path.exists(os.path.join(self.path, name)):
+            if rank != 0:
+                raise NotFoundError(f"rank {rank} has reported nothing, or there was none: `{name}` is not there")
+            # Without `metrics_reduce` the run's values are those of rank 0, and are kept once.
+            name = _RUN_FILE
         return read_lines(os.path.join(self.path, name))
 
     @property
@@ -125,7 +132,8 @@ class Result:
                 "`metrics_dataframe` needs pandas, which is not installed\n"
                 "hint: `pip install pandas`, or use `rank_metrics(0)`, which needs nothing"
             ) from error
-        return pandas.DataFrame([flatten(row) for row in self.rank_metrics(0)])
+        rows = self._reports if self.path is None else read_lines(os.path.join(self.path, _RUN_FILE))
+        return pandas.DataFrame([flatten(row) for row in rows])
 
     def get_best_checkpoint(self, metric: str, mode: str) -> "Checkpoint | None":
         """The checkpoint whose metric is the largest (`mode="max"`) or smallest (`mode="min"`)."""

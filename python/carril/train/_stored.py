@@ -27,8 +27,9 @@ def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", filesystem:
         )
     rows = read_lines(os.path.join(directory, "result.json"))
     checkpoints = _checkpoints(directory, rows)
-    config = _json(os.path.join(directory, "run.json")).get("run_config") or {}
-    score = config.get("checkpoint_config") or {}
+    run = _json(os.path.join(directory, "run.json"))
+    asked = run.get("asked") or {}
+    score = (asked.get("run_config") or {}).get("checkpoint_config") or {}
     return cls(
         metrics=Metrics(rows[-1]) if rows else None,
         checkpoint=checkpoints[-1][0] if checkpoints else None,
@@ -66,9 +67,16 @@ def _error(directory: str) -> CarrilError | None:
     record = _json(os.path.join(directory, "error.json"))
     if not record:
         return None
+    from carril._native import error_codes
+
+    failure = record.get("failure") or {}
+    code, origin, retryable = next(
+        (known for known in error_codes() if known[0] == failure.get("code")), ("internal", "carril", False)
+    )
     return TrainingFailedError(
-        str(record.get("headline") or record.get("message") or "the run failed"),
-        code=record.get("code"),
-        origin=record.get("origin"),
-        hints=record.get("hints") or (),
+        str(record.get("headline") or "the run failed"),
+        code=code,
+        origin=origin,
+        retryable=retryable,
+        hints=failure.get("hints") or (),
     )

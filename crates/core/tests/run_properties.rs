@@ -1,0 +1,193 @@
+//! Whatever happens in whatever order, a run keeps its invariants and ends.
+
+use carril_core::{Command, Event, RunMachine, Timer, WaitKind};
+use carril_types::{ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
+use proptest::prelude::*;
+
+const WORLD: u32 = 3;
+
+/// What a rank may do next; the order among ranks is what varies.
+#[derive(Clone, Debug)]
+enum Step {
+    Report { rank: u32, checkpoint: bool },
+    Wait { rank: u32, kind: WaitKind },
+    Return(u32),
+    Fail(u32),
+    Exit(u32),
+    Commit { works: bool },
+    Gather,
+    Stop { force: bool },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let rank = 0..WORLD;
+    let kind = prop_oneof![Just(WaitKind::Barrier), Just(WaitKind::Broadcast), Just(WaitKind::Checkpoint)];
+    prop_oneof![
+        12 => (rank.clone(), prop::bool::weighted(0.2)).prop_map(|(rank, checkpoint)| Step::Report { rank, checkpoint }),
+        3 => (rank.clone(), kind).prop_map(|(rank, kind)| Step::Wait { rank, kind }),
+        2 => rank.clone().prop_map(Step::Return),
+        1 => rank.clone().prop_map(Step::Fail),
+        1 => rank.prop_map(Step::Exit),
+        6 => prop::bool::weighted(0.9).prop_map(|works| Step::Commit { works }),
+        1 => Just(Step::Gather),
+        1 => any::<bool>().prop_map(|force| Step::Stop { force }),
+    ]
+}
+
+/// Ranks as they are in truth: a machine that believes otherwise is found out.
+struct World {
+    machine: RunMachine<(u32, u64)>,
+    reports: Vec<u64>,
+    collectives: Vec<u64>,
+    alive: Vec<bool>,
+    busy: Vec<bool>,
+    committing: Vec<u64>,
+    committed: Vec<u64>,
+    endings: usize,
+    stopped: bool,
+}
+
+impl World {
+    fn new() -> Self {
+        let none = |value| vec![value; WORLD as usize];
+        let mut world = Self {
+            machine: RunMachine::new(WORLD),
+            reports: none(0),
+            collectives: none(0),
+            alive: vec![true; WORLD as usize],
+            busy: vec![false; WORLD as usize],
+            committing: Vec::new(),
+            committed: Vec::new(),
+            endings: 0,
+            stopped: false,
+        };
+        world.tell(Event::Placed);
+        for rank in 0..WORLD {
+            world.tell(Event::WorkerStarted { rank: Rank(rank) });
+            world.tell(Event::WorkerReady { rank: Rank(rank) });
+        }
+        world
+    }
+
+    fn tell(&mut self, event: Event<(u32, u64)>) {
+        let outcome = self.machine.on_event(event);
+        self.machine.check_invariants();
+        for command in outcome.commands {
+            match command {
+                Command::CommitReport { collated, checkpoint } => {
+                    for (rank, report) in (0..).zip(&collated.by_rank) {
+                        let Some((of, sequence)) = report else { continue };
+                        assert_eq!((*of, *sequence + 1), (rank, collated.iteration), "COLLATE-1");
+                    }
+                    if !checkpoint.is_empty() {
+                        self.committing.push(collated.iteration);
+                    }
+                }
+                Command::Release { rank, .. } => {
+                    assert!(self.busy[rank.index()], "nobody is released who does not wait");
+                    self.busy[rank.index()] = false;
+                }
+                Command::StopGroup { .. } => {
+                    assert!(!outcome.reason.is_empty(), "RUN-3");
+                    self.stopped = true;
+                }
+                Command::EndRun(ending) => {
+                    self.endings += 1;
+                    assert!(self.alive.iter().all(|alive| !alive), "RUN-1: no process outlives the run");
+                    assert!(self.committing.is_empty(), "RUN-4");
+                    assert_eq!(
+                        ending.failure.is_none(),
+                        ending.return_value.is_some() || ending.headline == "finished"
+                    );
+                }
+                _ => {}
+            }
+        }
+        assert!(self.endings <= 1, "RUN-1: a run ends once");
+    }
+
+    fn step(&mut self, step: Step) {
+        match step {
+            Step::Report { rank, checkpoint } if self.is_free(rank) => {
+                let sequence = self.reports[rank as usize];
+                self.reports[rank as usize] += 1;
+                self.tell(Event::Reported { rank: Rank(rank), sequence, report: (rank, sequence), checkpoint });
+            }
+            Step::Wait { rank, kind } if self.is_free(rank) => {
+                let sequence = match kind {
+                    WaitKind::Checkpoint if self.reports[rank as usize] == 0 => return,
+                    WaitKind::Checkpoint => self.reports[rank as usize] - 1,
+                    _ => self.collectives[rank as usize],
+                };
+                if kind != WaitKind::Checkpoint {
+                    self.collectives[rank as usize] += 1;
+                }
+                self.busy[rank as usize] = true;
+                self.tell(Event::WorkerWaits { rank: Rank(rank), kind, sequence, payload: Vec::new() });
+            }
+            Step::Return(rank) if self.is_free(rank) => {
+                self.busy[rank as usize] = true;
+                self.tell(Event::WorkerReturned { rank: Rank(rank), value: Some("value".into()) });
+            }
+            Step::Fail(rank) if self.is_free(rank) => {
+                self.busy[rank as usize] = true;
+                let failure = Failure::new(ErrorCode::UserException, "mistake");
+                self.tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(rank), failure, String::new())));
+            }
+            Step::Exit(rank) if self.alive[rank as usize] => {
+                self.alive[rank as usize] = false;
+                self.tell(Event::WorkerExited {
+                    rank: Rank(rank),
+                    exit: ExitStatus::Code(1),
+                    last_output: String::new(),
+                });
+            }
+            Step::Commit { works } => {
+                let Some(iteration) = self.committing.pop() else { return };
+                self.committed.push(iteration);
+                self.tell(if works {
+                    Event::CheckpointCommitted { iteration, path: "path".into() }
+                } else {
+                    Event::CheckpointRejected { iteration, failure: Failure::new(ErrorCode::Storage, "no space") }
+                });
+            }
+            Step::Gather => self.tell(Event::TimerFired(Timer::Gather)),
+            Step::Stop { force } => self.tell(Event::StopRequested { reason: "stop".into(), force }),
+            _ => {}
+        }
+    }
+
+    fn is_free(&self, rank: u32) -> bool {
+        self.alive[rank as usize] && !self.busy[rank as usize]
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_run_keeps_its_invariants_and_ends(steps in prop::collection::vec(step(), 0..80)) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+        }
+        // What the world does by itself in the end: free ranks return, commits come, processes go.
+        for _ in 0..4 {
+            for rank in 0..WORLD {
+                world.step(Step::Return(rank));
+            }
+            while !world.committing.is_empty() {
+                world.step(Step::Commit { works: true });
+            }
+            world.step(Step::Gather);
+        }
+        prop_assert!(world.stopped || world.endings == 1, "no run waits for ever: {:?}", world.busy);
+        for rank in 0..WORLD {
+            world.step(Step::Exit(rank));
+        }
+        while !world.committing.is_empty() {
+            world.step(Step::Commit { works: true });
+        }
+        prop_assert_eq!(world.endings, 1);
+    }
+}

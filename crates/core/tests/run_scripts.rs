@@ -1,0 +1,330 @@
+//! Scripted runs: events in, commands and reasons out, and nothing that was not expected.
+
+use std::time::Duration;
+
+use carril_core::{Command, Ending, Event, Outcome, REPORT_WINDOW, RunMachine, Timer, WaitKind};
+use carril_types::{ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+
+struct Script {
+    machine: RunMachine<&'static str>,
+}
+
+impl Script {
+    /// A run whose ranks have all begun the function.
+    fn running(world_size: u32) -> Self {
+        let mut script = Self { machine: RunMachine::new(world_size) };
+        let started = script.tell(Event::Placed);
+        assert!(matches!(
+            &started[..],
+            [
+                Command::ChangeStatus(RunStatus::Starting),
+                Command::StartGroup { .. },
+                Command::SetTimer { timer: Timer::Warn, .. }
+            ]
+        ));
+        for rank in 0..world_size {
+            assert_eq!(script.tell(Event::WorkerStarted { rank: Rank(rank) }), []);
+        }
+        for rank in 0..world_size {
+            let commands = script.tell(Event::WorkerReady { rank: Rank(rank) });
+            let last = rank + 1 == world_size;
+            assert_eq!(commands == [Command::ChangeStatus(RunStatus::Running)], last);
+        }
+        script
+    }
+
+    fn tell(&mut self, event: Event<&'static str>) -> Vec<Command<&'static str>> {
+        self.tell_with_reason(event).commands
+    }
+
+    fn tell_with_reason(&mut self, event: Event<&'static str>) -> Outcome<&'static str> {
+        let outcome = self.machine.on_event(event);
+        self.machine.check_invariants();
+        let stops = outcome.commands.iter().any(|command| matches!(command, Command::StopGroup { .. }));
+        assert!(!stops || !outcome.reason.is_empty(), "RUN-3: nobody is stopped without a reason");
+        outcome
+    }
+
+    fn report(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
+        self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: false })
+    }
+
+    fn report_checkpoint(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
+        self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: true })
+    }
+
+    fn returns(&mut self, rank: u32) -> Vec<Command<&'static str>> {
+        self.tell(Event::WorkerReturned { rank: Rank(rank), value: Some(format!("value of {rank}")) })
+    }
+
+    fn exits(&mut self, rank: u32, exit: ExitStatus) -> Vec<Command<&'static str>> {
+        self.tell(Event::WorkerExited { rank: Rank(rank), exit, last_output: String::new() })
+    }
+
+    fn waits(&mut self, rank: u32, kind: WaitKind, sequence: u64) -> Vec<Command<&'static str>> {
+        self.tell(Event::WorkerWaits { rank: Rank(rank), kind, sequence, payload: vec![rank as u8] })
+    }
+}
+
+fn failed(rank: u32, message: &str) -> WorkerFailure {
+    WorkerFailure {
+        rank: Rank(rank),
+        failure: Failure::new(ErrorCode::UserException, message),
+        exception_type: "ValueError".into(),
+        traceback: String::new(),
+        location: "train.py:7".into(),
+        exception: Vec::new(),
+    }
+}
+
+fn ending<'a>(commands: &'a [Command<&'static str>]) -> Option<&'a Ending> {
+    commands.iter().find_map(|command| match command {
+        Command::EndRun(ending) => Some(ending),
+        _ => None,
+    })
+}
+
+fn stop(commands: &[Command<&'static str>]) -> Option<Duration> {
+    commands.iter().find_map(|command| match command {
+        Command::StopGroup { grace, .. } => Some(*grace),
+        _ => None,
+    })
+}
+
+fn committed(commands: &[Command<&'static str>]) -> Vec<(u64, Vec<bool>)> {
+    commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::CommitReport { collated, .. } => {
+                Some((collated.iteration, collated.by_rank.iter().map(Option::is_some).collect()))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_run_finishes_when_every_rank_returned_and_is_gone() {
+    let mut script = Script::running(2);
+    assert_eq!(script.report(0, 0), []);
+    assert_eq!(committed(&script.report(1, 0)), [(1, vec![true, true])]);
+    assert_eq!(script.returns(0), []);
+    let commands = script.returns(1);
+    assert!(stop(&commands).unwrap() > Duration::ZERO, "ranks that returned may leave by themselves");
+    assert_eq!(ending(&commands), None, "RUN-1: not before the processes are gone");
+    assert_eq!(script.exits(0, ExitStatus::Code(0)), []);
+    let commands = script.exits(1, ExitStatus::Code(0));
+    let ending = ending(&commands).unwrap();
+    assert_eq!((ending.status, ending.return_value.as_deref()), (RunStatus::Finished, Some("value of 0")));
+    assert_eq!(script.exits(1, ExitStatus::Code(0)), [], "RUN-1: a run ends once");
+}
+
+#[test]
+fn the_first_failure_is_the_cause_and_the_others_stand_behind_it() {
+    let mut script = Script::running(3);
+    let commands = script.tell(Event::WorkerFailed(failed(1, "bad learning rate")));
+    assert!(matches!(
+        &commands[..],
+        [Command::ChangeStatus(RunStatus::Stopping), Command::SetTimer { timer: Timer::Gather, .. }]
+    ));
+    assert_eq!(script.tell(Event::WorkerFailed(failed(0, "connection closed by peer"))), []);
+    let commands = script.tell(Event::TimerFired(Timer::Gather));
+    assert_eq!(stop(&commands), Some(Duration::ZERO), "the rest cannot help any more");
+    for rank in 0..2 {
+        script.exits(rank, ExitStatus::Code(0));
+    }
+    let commands = script.exits(2, ExitStatus::Signal(9));
+    let ending = ending(&commands).unwrap();
+    assert_eq!(ending.headline, "rank 1: ValueError: bad learning rate at train.py:7");
+    let ranks: Vec<u32> = ending.failures.iter().map(|failure| failure.rank.0).collect();
+    assert_eq!(ranks, [1, 0], "the one that we killed is no failure");
+}
+
+#[test]
+fn when_every_rank_has_failed_nobody_is_waited_for() {
+    let mut script = Script::running(2);
+    script.tell(Event::WorkerFailed(failed(0, "the same")));
+    let commands = script.tell(Event::WorkerFailed(failed(1, "the same")));
+    assert_eq!(stop(&commands), Some(Duration::ZERO));
+}
+
+#[test]
+fn a_process_that_dies_without_a_word_is_a_failure_of_its_class() {
+    for (exit, code, text) in [
+        (ExitStatus::Code(1), ErrorCode::WorkerExited, "exit code 1"),
+        (ExitStatus::Code(0), ErrorCode::WorkerExited, "exit code 0"),
+        (ExitStatus::Signal(11), ErrorCode::WorkerExited, "SIGSEGV"),
+        (ExitStatus::Signal(9), ErrorCode::WorkerKilled, "SIGKILL"),
+    ] {
+        let mut script = Script::running(2);
+        script.exits(1, exit);
+        script.tell(Event::TimerFired(Timer::Gather));
+        let commands = script.exits(0, ExitStatus::Signal(9));
+        let ending = ending(&commands).unwrap();
+        assert_eq!(ending.failure.as_ref().unwrap().code, code);
+        assert!(ending.headline.contains(text) && ending.headline.contains("rank 1"), "{}", ending.headline);
+    }
+}
+
+#[test]
+fn reports_of_ranks_at_different_speeds_collate_in_order() {
+    let mut script = Script::running(2);
+    for sequence in 0..5 {
+        assert_eq!(script.report(0, sequence), []);
+    }
+    for sequence in 0..5 {
+        assert_eq!(committed(&script.report(1, sequence)), [(sequence + 1, vec![true, true])]);
+    }
+    assert_eq!(script.report(1, 4), [], "a message that comes twice does no harm");
+}
+
+#[test]
+fn a_rank_that_returned_is_waited_for_no_more_and_said_once() {
+    let mut script = Script::running(2);
+    script.report(0, 0);
+    script.report(1, 0);
+    script.returns(0);
+    let commands = script.report(1, 1);
+    assert!(matches!(&commands[0], Command::Warn(text) if text.contains("rank 0 made 1")), "{commands:?}");
+    assert_eq!(committed(&commands), [(2, vec![false, true])]);
+    assert_eq!(committed(&script.report(1, 2)), [(3, vec![false, true])]);
+    assert!(!script.report(1, 3).iter().any(|command| matches!(command, Command::Warn(_))));
+}
+
+#[test]
+fn a_checkpoint_without_a_rank_that_returned_is_an_error_that_names_both() {
+    let mut script = Script::running(2);
+    script.returns(0);
+    let outcome =
+        script.tell_with_reason(Event::Reported { rank: Rank(1), sequence: 0, report: "m", checkpoint: true });
+    assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
+    assert!(outcome.reason.contains("rank 1") && outcome.reason.contains("rank 0 returned"), "{}", outcome.reason);
+}
+
+#[test]
+fn the_run_waits_for_its_last_checkpoint() {
+    let mut script = Script::running(2);
+    script.report_checkpoint(0, 0);
+    let commands = script.report(1, 0);
+    assert!(matches!(&commands[0], Command::CommitReport { checkpoint, .. } if *checkpoint == [Rank(0)]));
+    script.returns(0);
+    assert_eq!(stop(&script.returns(1)), None, "RUN-4: the commit is on its way");
+    let commands = script.tell(Event::CheckpointCommitted { iteration: 1, path: "checkpoint_000000".into() });
+    assert!(stop(&commands).is_some());
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_kept_ends_the_run_and_its_waits() {
+    let mut script = Script::running(2);
+    script.report_checkpoint(0, 0);
+    script.waits(0, WaitKind::Checkpoint, 0);
+    script.report(1, 0);
+    let failure = Failure::new(ErrorCode::Storage, "no space left");
+    let commands = script.tell(Event::CheckpointRejected { iteration: 1, failure: failure.clone() });
+    assert!(
+        commands.iter().any(|c| matches!(c, Command::Release { rank: Rank(0), result: Err(f), .. } if *f == failure))
+    );
+    assert_eq!(stop(&commands), Some(Duration::ZERO));
+}
+
+#[test]
+fn a_barrier_releases_when_all_have_come_with_rank_zeros_payload() {
+    let mut script = Script::running(3);
+    let first = script.waits(2, WaitKind::Broadcast, 0);
+    assert!(matches!(&first[..], [] | [Command::SetTimer { .. }]));
+    script.waits(0, WaitKind::Broadcast, 0);
+    let commands = script.waits(1, WaitKind::Broadcast, 0);
+    let released: Vec<(u32, &Result<Vec<u8>, Failure>)> = commands
+        .iter()
+        .filter_map(|c| match c {
+            Command::Release { rank, result, .. } => Some((rank.0, result)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(released, [(0, &Ok(vec![0])), (1, &Ok(vec![0])), (2, &Ok(vec![0]))]);
+}
+
+#[test]
+fn a_rank_that_returned_while_others_wait_is_proof() {
+    let mut script = Script::running(3);
+    script.waits(0, WaitKind::Barrier, 4);
+    script.waits(2, WaitKind::Barrier, 4);
+    let outcome = script.tell_with_reason(Event::WorkerReturned { rank: Rank(1), value: None });
+    assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
+    assert_eq!(outcome.reason, "rank 1 returned while ranks 0 and 2 wait in `barrier` number 5");
+}
+
+#[test]
+fn ranks_that_wait_for_each_other_are_proof() {
+    let mut script = Script::running(2);
+    script.report_checkpoint(0, 0);
+    script.waits(0, WaitKind::Checkpoint, 0);
+    let outcome = script.tell_with_reason(Event::WorkerWaits {
+        rank: Rank(1),
+        kind: WaitKind::Barrier,
+        sequence: 0,
+        payload: vec![],
+    });
+    assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
+    assert!(outcome.reason.contains("rank 0 waits for the checkpoint of report 1"), "{}", outcome.reason);
+    assert!(outcome.reason.contains("rank 1 waits in `barrier` number 1"), "{}", outcome.reason);
+}
+
+#[test]
+fn slowness_is_only_ever_a_warning_that_names_the_missing() {
+    let mut script = Script::running(3);
+    script.waits(0, WaitKind::Barrier, 0);
+    for _ in 0..100 {
+        let commands = script.tell(Event::TimerFired(Timer::Warn));
+        assert!(commands.iter().any(|c| matches!(c, Command::Warn(text) if text.contains("ranks 1 and 2 not there"))));
+        assert_eq!(stop(&commands), None);
+    }
+}
+
+#[test]
+fn a_rank_too_far_ahead_waits_until_the_slowest_moves() {
+    let mut script = Script::running(2);
+    for sequence in 0..REPORT_WINDOW {
+        script.report(0, sequence);
+    }
+    assert!(!script.waits(0, WaitKind::Grant, REPORT_WINDOW).iter().any(|c| matches!(c, Command::Release { .. })));
+    let commands = script.report(1, 0);
+    let granted = (REPORT_WINDOW + 1).to_string().into_bytes();
+    assert!(
+        commands
+            .iter()
+            .any(|c| matches!(c, Command::Release { rank: Rank(0), result: Ok(text), .. } if *text == granted))
+    );
+}
+
+#[test]
+fn a_stop_gives_time_to_clean_up_and_a_second_one_does_not() {
+    let mut script = Script::running(2);
+    let stopped = |force| Event::StopRequested { reason: "interrupted".into(), force };
+    assert!(stop(&script.tell(stopped(false))).unwrap() > Duration::ZERO);
+    assert_eq!(script.tell(stopped(false)), []);
+    assert_eq!(stop(&script.tell(stopped(true))), Some(Duration::ZERO));
+    script.exits(0, ExitStatus::Signal(15));
+    let commands = script.exits(1, ExitStatus::Signal(9));
+    assert_eq!(ending(&commands).unwrap().status, RunStatus::Aborted);
+}
+
+#[test]
+fn a_run_that_is_stopped_before_it_is_placed_ends_at_once() {
+    let mut machine = RunMachine::<()>::new(2);
+    let outcome = machine.on_event(Event::StopRequested { reason: "interrupted".into(), force: false });
+    assert!(matches!(&outcome.commands[..], [Command::EndRun(ending)] if ending.status == RunStatus::Aborted));
+    assert_eq!(machine.on_event(Event::Placed).commands, [], "a placement that comes too late starts nothing");
+}
+
+#[test]
+fn a_worker_that_cannot_be_started_is_the_cause() {
+    let mut script = Script { machine: RunMachine::new(2) };
+    script.tell(Event::Placed);
+    script.tell(Event::WorkerStarted { rank: Rank(0) });
+    let failure = Failure::new(ErrorCode::WorkerStartFailed, "no such file: python9");
+    script.tell(Event::WorkerNotStarted { rank: Rank(1), failure });
+    script.tell(Event::TimerFired(Timer::Gather));
+    let commands = script.exits(0, ExitStatus::Signal(9));
+    assert!(ending(&commands).unwrap().headline.contains("no such file: python9"));
+}

@@ -1,0 +1,114 @@
+//! A worker whose behaviour is its arguments, one word after the other:
+//!
+//! `report N`, `print N` (lines), `checkpoint` (reports one), `barrier`, `rank R WORD…` (only on that rank, one word and its
+//! number), `exit C`, `abort`, `panic`, `kill` (itself, SIGKILL), `hang`, `orphan` (leaves a child in a session of its own that
+//! ignores SIGTERM), `child` (leaves one in its own session), `latest` (prints the latest checkpoint).
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use carril_types::{ErrorCode, Failure, Metrics, Value, WorkerFailure};
+use carril_worker::{ReportOptions, Session};
+
+fn main() -> ExitCode {
+    let session = match Session::from_environment() {
+        Ok(session) => session,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    session.ready();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let result = perform(&session, &words);
+    let runtime = session.runtime().clone();
+    match result {
+        Ok(()) => session.returned(None),
+        Err(failure) => {
+            let rank = session.key().rank;
+            session.failed(WorkerFailure {
+                exception_type: "Error".into(),
+                ..WorkerFailure::of_process(rank, failure, String::new())
+            });
+        }
+    }
+    runtime.block_on(session.wait_exit());
+    ExitCode::SUCCESS
+}
+
+fn perform(session: &Session, words: &[String]) -> Result<(), Failure> {
+    let mut words = words.iter().map(String::as_str);
+    let rank = session.key().rank.0;
+    while let Some(word) = words.next() {
+        if word == "rank" {
+            let wanted = number(words.next());
+            let word = words.next().unwrap_or_default();
+            let argument = takes_number(word).then(|| words.next()).flatten();
+            if wanted == u64::from(rank) {
+                act(session, word, argument)?;
+            }
+        } else {
+            let argument = takes_number(word).then(|| words.next()).flatten();
+            act(session, word, argument)?;
+        }
+    }
+    Ok(())
+}
+
+fn takes_number(word: &str) -> bool {
+    matches!(word, "report" | "print" | "exit")
+}
+
+fn number(word: Option<&str>) -> u64 {
+    word.and_then(|word| word.parse().ok()).unwrap_or(0)
+}
+
+fn act(session: &Session, word: &str, argument: Option<&str>) -> Result<(), Failure> {
+    let runtime = session.runtime();
+    match word {
+        "report" => (0..number(argument)).try_for_each(|step| report(session, step, &ReportOptions::default()))?,
+        "print" => (0..number(argument)).for_each(|line| println!("line {line} of rank {}", session.key().rank)),
+        "checkpoint" => checkpoint(session)?,
+        "latest" => println!("latest {:?}", runtime.block_on(session.latest_checkpoint())?),
+        "barrier" => runtime.block_on(session.barrier())?,
+        "exit" => std::process::exit(number(argument) as i32),
+        "abort" => std::process::abort(),
+        "kill" => drop(nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL)),
+        "panic" => return Err(Failure::new(ErrorCode::UserException, "a mistake on purpose")),
+        "hang" => loop {
+            std::thread::sleep(Duration::from_secs(3600));
+        },
+        "orphan" => leave_child("trap '' TERM; exec setsid sleep 1000"),
+        "child" => leave_child("trap '' TERM; sleep 1000"),
+        other => return Err(Failure::new(ErrorCode::InvalidConfig, format!("`{other}` is no behaviour"))),
+    }
+    Ok(())
+}
+
+fn report(session: &Session, step: u64, options: &ReportOptions) -> Result<(), Failure> {
+    if session.is_ahead() {
+        session.runtime().block_on(session.wait_for_room())?;
+    }
+    session.runtime().block_on(session.store_checkpoint(options))?;
+    let metrics = Metrics(vec![
+        ("step".into(), Value::Int(step as i64)),
+        ("rank".into(), Value::Int(i64::from(session.key().rank.0))),
+    ]);
+    Ok(session.report(metrics, options)?)
+}
+
+fn checkpoint(session: &Session) -> Result<(), Failure> {
+    let directory = std::env::temp_dir().join(format!("carril-test-{}", std::process::id()));
+    let write = || {
+        std::fs::create_dir_all(&directory)?;
+        std::fs::write(directory.join(format!("rank_{}.txt", session.key().rank)), "weights")
+    };
+    write().map_err(|error| Failure::new(ErrorCode::Checkpoint, error.to_string()))?;
+    let options = ReportOptions { checkpoint: Some(directory), give_away: true, name: None };
+    report(session, 0, &options)
+}
+
+fn leave_child(script: &str) {
+    let child = std::process::Command::new("sh").args(["-c", script]).spawn();
+    println!("child {}", child.map(|child| child.id()).unwrap_or(0));
+}

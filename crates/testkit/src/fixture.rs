@@ -1,0 +1,103 @@
+//! One private head for one test, and what a test asks of it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carril_client::{Client, PrivateHead, PrivateOptions, start_private};
+use carril_proto::v1;
+use carril_proto::v1::run_event::Kind;
+use carril_types::{Failure, OnExisting, Resources, RunSpec, Value, WorkerCommand};
+
+/// Ten times what any of these runs takes on a slow machine.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Everything that a watcher was told of a run, sorted by kind.
+#[derive(Debug, Default)]
+pub struct RunEnd {
+    pub ended: v1::RunEnded,
+    pub states: Vec<String>,
+    pub reports: Vec<v1::Reported>,
+    pub warnings: Vec<String>,
+    pub output: HashMap<u32, Vec<u8>>,
+    pub started: Vec<v1::StartedWorker>,
+    pub path: PathBuf,
+}
+
+pub struct Fixture {
+    pub head: PrivateHead,
+    pub client: Client,
+    pub storage: tempfile::TempDir,
+    worker: PathBuf,
+    names: std::cell::Cell<u32>,
+}
+
+impl Fixture {
+    /// `bin` is the directory in which the built programs lie.
+    pub async fn start(bin: &Path, cpus: f64) -> Self {
+        let options = PrivateOptions { cpus: Some(cpus), ..PrivateOptions::default() };
+        let head = start_private(&bin.join("carril"), std::process::id(), &options).expect("a private head starts");
+        let client = Client::connect(&head.socket).await.expect("it answers");
+        let storage = tempfile::tempdir().expect("there is a temporary directory");
+        Self { head, client, storage, worker: bin.join("carril-test-worker"), names: std::cell::Cell::new(0) }
+    }
+
+    pub fn spec(&self, workers: u32, behaviour: &[&str]) -> RunSpec {
+        let number = self.names.replace(self.names.get() + 1);
+        let mut arguments = vec![self.worker.display().to_string()];
+        arguments.extend(behaviour.iter().map(|word| (*word).to_owned()));
+        RunSpec {
+            name: format!("run{number}"),
+            storage_path: self.storage.path().display().to_string(),
+            num_workers: workers,
+            resources_per_worker: Resources::from_amounts([("CPU", 1.0)]).expect("one CPU is an amount"),
+            worker: WorkerCommand::Command { arguments },
+            working_directory: "/".into(),
+            metrics_reduce: Default::default(),
+            share_devices: false,
+            on_existing: OnExisting::Refuse,
+            record: "{}".into(),
+            threads_per_worker: 1.0,
+        }
+    }
+
+    pub async fn submit(&self, spec: &RunSpec) -> Result<v1::RunReply, Failure> {
+        self.client.submit(spec, Value::None, String::new(), HashMap::new()).await
+    }
+
+    /// Runs to the end, or fails the test with all that was seen.
+    pub async fn run(&self, workers: u32, behaviour: &[&str]) -> RunEnd {
+        let spec = self.spec(workers, behaviour);
+        let reply = self.submit(&spec).await.expect("the run is accepted");
+        self.follow(&reply, |_| {}).await
+    }
+
+    /// Watches a run to its end; `seen` is called with each event.
+    pub async fn follow(&self, reply: &v1::RunReply, mut seen: impl FnMut(&Kind)) -> RunEnd {
+        let mut watch = self.client.watch(reply.run_id.clone(), true, true).await.expect("the run can be watched");
+        let mut end = RunEnd { path: PathBuf::from(&reply.path), ..RunEnd::default() };
+        loop {
+            let next = tokio::time::timeout(DEADLINE, watch.next()).await;
+            let event =
+                next.unwrap_or_else(|_| panic!("no event for {DEADLINE:?} after {end:#?}")).expect("the head lives");
+            let Some(event) = event else { return end };
+            seen(&event);
+            match event {
+                Kind::State(state) => end.states.push(state.state),
+                Kind::Reported(reported) => end.reports.push(reported),
+                Kind::Warning(warning) => end.warnings.push(warning.text),
+                Kind::Output(output) => end.output.entry(output.rank).or_default().extend(output.text),
+                Kind::Started(started) => end.started = started.workers,
+                Kind::Ended(ended) => end.ended = ended,
+                Kind::Progress(_) | Kind::Failed(_) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        let _ = self.head.child.kill();
+        let _ = self.head.child.wait();
+    }
+}
