@@ -153,10 +153,14 @@ def _counts(
     for name, count in (resources or {}).items():
         if name in ("CPU", "GPU"):
             raise ConfigError(f"`resources` names `{name}`", hints=[f"use `num_{name.lower()}s`"])
+        if not isinstance(name, str) or not name or "=" in name:
+            raise ConfigError(f"`resources` names {name!r}: a name must be text, not empty, and without `=`")
         given[f"resources[{name!r}]"] = count
     for name, value in given.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
-            raise ConfigError(f"`{name}` is {value!r}: it must be a number that is not negative")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise ConfigError(f"`{name}` is {value!r}: it must be a number")
+        if value is not None and not 0 <= value < float("inf"):
+            raise ConfigError(f"`{name}` is {value!r}: it must be a finite number that is not negative")
     return num_cpus, num_gpus, resources
 
 

@@ -4,7 +4,7 @@ Both ways of writing one are here: a directory that the user fills, and the olde
 a directory. A Checkpoint only points at its directory; it neither copies nor checks it.
 
 CKP-1: a directory that `from_dict` or `from_bytes` made is removed when the last reference to it goes or the process
-ends; no other directory is ever removed.
+ends, in a worker also when it is killed; no other directory is ever removed.
 """
 
 import os
@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from carril.exceptions import CheckpointError, ConfigTypeError, NotAvailableError
+from carril.train import _session
 
 _DICT_FILE = "dict_checkpoint.pkl"
 _METADATA_FILE = ".metadata.json"
@@ -162,7 +163,7 @@ class Checkpoint:
 
     @classmethod
     def _temporary(cls) -> "Checkpoint":
-        checkpoint = cls(_new_directory())
+        checkpoint = cls(_new_directory(_place_that_goes_with_the_run()))
         checkpoint._keeper = _Keeper(checkpoint.path)
         return checkpoint
 
@@ -225,7 +226,17 @@ def _remove(remove_tree: Any, path: str, process: int) -> None:
         remove_tree(path, ignore_errors=True)
 
 
-def _new_directory() -> str:
+def _new_directory(place: str | None = None) -> str:
     import tempfile
 
-    return tempfile.mkdtemp(prefix="carril_checkpoint_")
+    return tempfile.mkdtemp(prefix="carril_checkpoint_", dir=place)
+
+
+def _place_that_goes_with_the_run() -> str | None:
+    """In a worker, which may be killed: the head removes this directory at the end of the run, whoever is left."""
+    session = _session.entered()
+    if session is None or not session.run_directory:
+        return None
+    place = os.path.join(session.run_directory, ".staging", "temporary")
+    os.makedirs(place, exist_ok=True)
+    return place
