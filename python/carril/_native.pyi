@@ -7,6 +7,7 @@ from typing import Any, final
 
 __version__: str
 __protocol__: int
+STACK_SIGNAL: int
 
 @final
 class Client:
@@ -61,9 +62,10 @@ class Run:
         progress: iteration, metrics, checkpoints, time_total_s
         output: rank, text (bytes, whole lines)
         warning: text
-        failed: failures [{rank, code, origin, retryable, message, hints, exception_type, traceback, exception, location}]
+        failed: failures [{rank, code, origin, retryable, message, hints, exception_type, traceback, exception, location,
+               exit_code, signal}]
         ended: status ("finished", "failed", "aborted"), headline, failure {code, origin, retryable, message, hints} or None,
-               failures (as above), metrics, ranks {rank: metrics}, checkpoints [as above], return_value (hash or ""),
+               failures (as above), metrics, ranks {rank: metrics}, checkpoints [as above], return_values (by rank: hash or ""),
                iterations, seconds
         """
     def stop(self, reason: str, force: bool = False) -> None: ...
@@ -98,8 +100,8 @@ class Session:
     @property
     def function_path(self) -> str:
         """A local file that holds the function's blob."""
-    def ready(self) -> None:
-        """The user's function begins now."""
+    def ready(self, stacks: bool = False) -> None:
+        """The user's function begins now. With `stacks`, this process answers STACK_SIGNAL."""
     def report(
         self,
         metrics: dict[str, Any],

@@ -226,6 +226,10 @@ class ControllerError(TrainingFailedError):
         self.controller_failure = controller_failure
 
 
+class HangError(TrainingFailedError):
+    """A rank made no progress for `RunConfig(hang_timeout=…)`. The text says which one, and where the others wait."""
+
+
 class PreemptionError(TrainingFailedError):
     """A scheduler took the machine away more often than the run allows."""
 
@@ -251,6 +255,8 @@ _CLASSES: dict[str, type[CarrilError]] = {
     "worker-exited": WorkerDiedError,
     "worker-killed": WorkerDiedError,
     "worker-start-failed": WorkerDiedError,
+    "out-of-memory": WorkerDiedError,
+    "hang": HangError,
     "report-mismatch": CollectiveError,
     "collective-mismatch": CollectiveError,
     "collective-timeout": CollectiveTimeoutError,

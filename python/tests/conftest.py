@@ -101,6 +101,8 @@ def head() -> Iterator[None]:
     finally:
         _shared.clear()
         carril.shutdown()
+        assert not os.path.exists(client.directory), "the directory of a head goes with it"
+        wait_until(lambda: not processes(), "the head and its zygote are gone", processes)
 
 
 def _listening_inodes() -> set[str]:
@@ -136,7 +138,7 @@ def _temporary_entries() -> set[str]:
     for entry in _TEMPORARY.iterdir():
         if entry.name.startswith("carril-"):
             found.update(str(inner) for inner in entry.iterdir())
-        else:
+        elif not entry.name.startswith("torchinductor_"):  # torch keeps its cache from one process to the next
             found.add(str(entry))
     return found
 

@@ -129,7 +129,7 @@ def test_the_best_checkpoint_can_be_asked_for_by_another_metric(result: Result) 
 
     assert (step("loss", "min"), step("loss", "max")) == (2, 0), "NaN is worst in both modes"
     assert (step("deep/er", "min"), step("deep/er", "max")) == (0, 2)
-    with pytest.raises(NotFoundError, match="no checkpoint has the metric `f1`; there are .*deep/er.*loss.*step"):
+    with pytest.raises(NotFoundError, match=r"no checkpoint has the metric `f1`; there are .*deep/er.*loss.*step"):
         result.get_best_checkpoint("f1", "max")
     with pytest.raises(ConfigError, match="`mode` is 'best': it must be 'max' or 'min'"):
         result.get_best_checkpoint("loss", "best")
@@ -201,7 +201,7 @@ def test_the_notebook_s_table_shows_the_user_s_metrics_escaped(storage: Path) ->
 def test_from_path_reads_the_same_result_back(result: Result) -> None:
     again = Result.from_path(str(result.path))
     assert again.metrics is not None and result.metrics is not None
-    for key in ("loss", "step", "deep", "config", "pid", "experiment_id", "training_iteration", "done"):
+    for key in ("loss", "step", "deep", "config", "pid", "experiment_id", "training_iteration", "date"):
         assert again.metrics[key] == result.metrics[key], key
     assert again.error is None and again.return_value is None and again.path == result.path
     assert [c.path for c, _ in again.best_checkpoints] == [c.path for c, _ in result.best_checkpoints]
@@ -229,7 +229,7 @@ def test_from_path_of_a_failed_run_has_its_error_and_what_was_reported(storage: 
 
 
 def test_from_path_says_what_is_no_run(storage: Path) -> None:
-    with pytest.raises(RuntimeError, match="is not the directory of a run: it has no `run.json`\nhint: "):
+    with pytest.raises(RuntimeError, match=r"is not the directory of a run: it has no `run\.json`\nhint: "):
         Result.from_path(storage)
     with pytest.raises(NotAvailableError, match="storage behind a URI is not built yet"):
         Result.from_path("s3://bucket/run")

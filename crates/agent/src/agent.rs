@@ -32,6 +32,10 @@ struct Worker {
     /// Is to go; set before the process is there when the order to stop overtakes its start.
     stopping: bool,
     hello_missed: bool,
+    /// Writes its stacks when it is asked to.
+    stacks: bool,
+    /// What the kernel had counted when the process was started.
+    memory_kills: u64,
 }
 
 pub struct Agent {
@@ -56,6 +60,7 @@ impl Agent {
             Some(Kind::Start(group)) => self.start_group(group),
             Some(Kind::Stop(stop)) => self.stop_group(&stop),
             Some(Kind::WaitOver(over)) => self.on_wait_over(over),
+            Some(Kind::Stacks(asked)) => self.gather_stacks(&asked),
             None => {}
         }
     }
@@ -108,7 +113,8 @@ impl Agent {
             run_name: &group.run_name,
         };
         let given: Vec<(String, String)> = group.environment.clone().into_iter().collect();
-        let environment = environment(&self.world.inherited_environment(), &given, &place);
+        let mut environment = environment(&self.world.inherited_environment(), &given, &place);
+        environment.push(("CARRIL_STACKS".to_owned(), self.world.stack_file(key).display().to_string()));
         let function_path = match group.function.as_str() {
             "" => String::new(),
             hash => self.world.blob_path(hash).map(|path| path.display().to_string()).unwrap_or_default(),
@@ -134,6 +140,8 @@ impl Agent {
             told: false,
             stopping: false,
             hello_missed: false,
+            stacks: false,
+            memory_kills: self.world.memory_kills().0,
         };
         self.workers.insert(key.clone(), worker);
         self.world.start(StartRequest {
@@ -192,7 +200,12 @@ impl Agent {
         use v1::worker_message::Kind;
         let worker = Some(key.clone().into());
         match message.kind {
-            Some(Kind::Ready(ready)) => self.world.to_head(v1::WorkerReady { worker, ..ready }.into()),
+            Some(Kind::Ready(ready)) => {
+                if let Some(known) = self.workers.get_mut(key) {
+                    known.stacks = ready.stacks;
+                }
+                self.world.to_head(v1::WorkerReady { worker, ..ready }.into());
+            }
             Some(Kind::Returned(returned)) => {
                 self.before_telling(key);
                 self.world.to_head(v1::WorkerReturned { worker, ..returned }.into());
@@ -201,7 +214,7 @@ impl Agent {
                 self.before_telling(key);
                 self.world.to_head(v1::WorkerFailed { worker, ..failed }.into());
             }
-            Some(Kind::Hello(_) | Kind::Heartbeat(_)) | None => {}
+            Some(Kind::Hello(_)) | None => {}
         }
     }
 
@@ -330,8 +343,26 @@ impl Agent {
             let message = format!("the worker process {pid} did not connect within {} s", HELLO.as_secs());
             Failure::new(ErrorCode::WorkerStartFailed, message).into()
         });
-        let exited = v1::WorkerExited { worker: Some(key.clone().into()), code, signal, failure, last_output };
+        let (kills, limit) = self.world.memory_kills();
+        let by_kernel = exit == ExitStatus::Signal(9) && kills > worker.memory_kills;
+        let out_of_memory = if by_kernel { limit } else { String::new() };
+        let exited =
+            v1::WorkerExited { worker: Some(key.clone().into()), code, signal, failure, last_output, out_of_memory };
         self.world.to_head(exited.into());
+    }
+
+    /// Asks the ranks of a run where they are. One that cannot answer is told of by its state.
+    fn gather_stacks(&mut self, asked: &v1::GatherStacks) {
+        let (run, attempt) = (RunId::new(asked.run_id.clone()), Attempt(asked.attempt));
+        let of_run = self.workers.iter().filter(|(key, _)| key.run == run && key.attempt == attempt);
+        let ranks: Vec<(WorkerKey, u32, bool)> =
+            of_run.filter_map(|(key, worker)| Some((key.clone(), worker.pid?, worker.stacks))).collect();
+        let key = WorkerKey { run, attempt, rank: Rank::ZERO };
+        self.world.gather_stacks(key, ranks);
+    }
+
+    pub fn on_stacks(&mut self, key: WorkerKey, stacks: Vec<v1::RankStack>) {
+        self.world.to_head(v1::StacksGathered { worker: Some(key.into()), stacks }.into());
     }
 
     /// Ends everything at once: the agent is going.

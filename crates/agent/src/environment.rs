@@ -39,6 +39,13 @@ pub(crate) fn environment(
     set("TORCHELASTIC_USE_AGENT_STORE", "True".to_owned());
     set("TORCHELASTIC_RUN_ID", place.key.run.to_string());
     set("TORCHELASTIC_RESTART_COUNT", place.key.attempt.0.to_string());
+    // On one machine the frameworks, which authenticate nobody, are kept on loopback.
+    for name in ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"] {
+        if place.local_world_size == place.world_size {
+            all.entry(name.to_owned()).or_insert_with(|| "lo".to_owned());
+        }
+    }
+    let mut set = |name: &str, value: String| all.insert(name.to_owned(), value);
     set("CARRIL_AGENT", place.agent_socket.display().to_string());
     set("CARRIL_AGENT_PID", std::process::id().to_string());
     set("CARRIL_WORKER", place.key.to_string());

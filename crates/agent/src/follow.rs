@@ -85,6 +85,7 @@ impl Followers {
             let _ = self.inotify.rm_watch(watch);
         }
         // Everything in it has been passed on.
+        let _ = fs::remove_file(followed.reports_path.with_extension("stacks"));
         let _ = fs::remove_file(followed.reports_path);
     }
 

@@ -13,6 +13,7 @@ mod process;
 mod resources;
 mod serve;
 mod service;
+mod stacks;
 mod starter;
 mod world;
 mod zygote;

@@ -84,6 +84,31 @@ fn available_memory(root: &Path, meminfo: &Path) -> u64 {
     limit.map_or(host, |limit| limit.min(host))
 }
 
+/// How many processes the kernel has ended in the nearest cgroup with a limit, and what that limit is.
+pub(crate) fn memory_kills() -> (u64, String) {
+    let root = Path::new("/sys/fs/cgroup");
+    for directory in cgroups(root, "memory") {
+        let count = ["memory.events", "memory.oom_control"].iter().find_map(|name| {
+            let text = fs::read_to_string(directory.join(name)).ok()?;
+            text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
+        });
+        if let Some(count) = count {
+            return (count, describe_limit(&directory, count));
+        }
+    }
+    (0, String::new())
+}
+
+fn describe_limit(directory: &Path, count: u64) -> String {
+    let read = |name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
+    let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / (1u64 << 30) as f64);
+    let limit = read("memory.max").or_else(|| read("memory.limit_in_bytes")).filter(|limit| *limit < 1 << 60);
+    let peak = read("memory.peak").or_else(|| read("memory.max_usage_in_bytes"));
+    let limit = limit.map_or_else(|| "no limit of its own".to_owned(), |limit| format!("a limit of {}", gib(limit)));
+    let peak = peak.map_or_else(String::new, |peak| format!(", peak {}", gib(peak)));
+    format!("cgroup `{}` has {limit}{peak}, oom_kill count {count}", directory.display())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -247,6 +247,24 @@ impl World for RealNode {
         reap_orphans(&self.known());
     }
 
+    fn gather_stacks(&mut self, key: WorkerKey, ranks: Vec<(WorkerKey, u32, bool)>) {
+        let handle = self.handle.clone();
+        let asked =
+            ranks.into_iter().map(|(key, pid, answers)| (key.rank, pid, answers, self.stack_file(&key))).collect();
+        tokio::spawn(async move {
+            let stacks = crate::stacks::gather(asked).await;
+            handle.tell(move |agent| agent.on_stacks(key, stacks));
+        });
+    }
+
+    fn stack_file(&self, key: &WorkerKey) -> PathBuf {
+        self.directory.join(format!("{}.{}.{}.stacks", key.run, key.attempt.0, key.rank))
+    }
+
+    fn memory_kills(&self) -> (u64, String) {
+        crate::resources::memory_kills()
+    }
+
     fn report_log(&self, key: &WorkerKey) -> PathBuf {
         self.directory.join(format!("{}.{}.{}.reports", key.run, key.attempt.0, key.rank))
     }

@@ -155,6 +155,11 @@ fn exec(
         let path: Vec<&str> = runtime.path.iter().map(String::as_str).filter(|path| !path.is_empty()).collect();
         command.env("PYTHONPATH", path.join(":"));
     }
+    // What a fork sets by hand after it, an interpreter reads when it starts.
+    let given = |name: &str| request.environment.iter().any(|(known, _)| known == name);
+    if matches!(request.command, WorkerCommand::Python(_)) && !given("OMP_NUM_THREADS") {
+        command.env("OMP_NUM_THREADS", request.threads.to_string());
+    }
     let meeting_point = meeting_point.map(AsRawFd::as_raw_fd);
     if let Some(number) = meeting_point {
         command.env("CARRIL_STORE_FD", number.to_string());

@@ -54,6 +54,11 @@ pub trait World: Send {
     /// The last lines of the output, for an exit that nobody explained.
     fn last_output(&mut self, key: &WorkerKey) -> String;
     fn unfollow(&mut self, key: &WorkerKey);
+    /// Calls `Agent::on_stacks` when every rank has answered or had its time. The flag says who can answer.
+    fn gather_stacks(&mut self, key: WorkerKey, ranks: Vec<(WorkerKey, u32, bool)>);
+    fn stack_file(&self, key: &WorkerKey) -> PathBuf;
+    /// How many processes the kernel has ended here for their memory, and by which limit.
+    fn memory_kills(&self) -> (u64, String);
     fn report_log(&self, key: &WorkerKey) -> PathBuf;
     fn blob_path(&self, hash: &str) -> Option<PathBuf>;
 }

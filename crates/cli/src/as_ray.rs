@@ -37,15 +37,17 @@ impl AsRay {
 
     fn execute(self) -> Result<ExitCode, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find the carril command itself: {error}"))?;
-        let program = find_program(&self.command[0])
-            .ok_or_else(|| format!("`{}` is not found", self.command[0].to_string_lossy()))?;
+        let is_ray = self.command[0] == "ray";
+        let program = if is_ray { Some(own.clone()) } else { find_program(&self.command[0]) };
+        let program = program.ok_or_else(|| format!("`{}` is not found", self.command[0].to_string_lossy()))?;
         let python = python_of(&program, &own);
         let names = names_directory(&python, &own)?;
         let script = Script::of(&program, &self.command);
         if let Some(script) = &script {
             script.check()?;
         }
-        let mut command = Command::new(&self.command[0]);
+        let mut command =
+            if is_ray { Command::new(names.join("bin").join("ray")) } else { Command::new(&self.command[0]) };
         command.args(&self.command[1..]);
         set_names(&mut command, &names);
         let options = PrivateOptions {

@@ -101,6 +101,14 @@ impl Client {
         Ok(self.head.clone().nodes(v1::NodesRequest {}).await.map_err(lost)?.into_inner().nodes)
     }
 
+    pub async fn runs(&self) -> Result<Vec<v1::RunSummary>, Failure> {
+        Ok(self.head.clone().runs(v1::RunsRequest {}).await.map_err(lost)?.into_inner().runs)
+    }
+
+    pub async fn stacks(&self, run_id: String) -> Result<v1::StacksReply, Failure> {
+        Ok(self.head.clone().stacks(v1::StacksRequest { run_id }).await.map_err(lost)?.into_inner())
+    }
+
     /// Asks the head to end.
     pub async fn shutdown(&self) -> Result<(), Failure> {
         self.head.clone().shutdown(v1::ShutdownRequest {}).await.map(drop).map_err(lost)

@@ -9,6 +9,7 @@ mod devices;
 mod placement;
 mod reduce;
 mod run;
+mod stacks;
 mod waits;
 
 pub use collate::{Collated, Collator, REPORT_WINDOW, ReportError};
@@ -16,4 +17,5 @@ pub use devices::Devices;
 pub use placement::{Decision, NodeResources, Placement, PlacementRequest, Share};
 pub use reduce::reduce;
 pub use run::{Command, Ending, Event, Outcome, RunMachine, Timer};
+pub use stacks::{RankStack, summarize};
 pub use waits::WaitKind;

@@ -6,8 +6,11 @@
 //! RUN-4: a checkpoint commits once, when every rank's report of its number is in; the run waits for it before it ends.
 //! RUN-5: what was collated before a failure is committed before the ending.
 //!
+//! RUN-6: a rank without progress is looked at before anything is said of it; only a time that the user has set ends it.
+//!
 //! Restarts are not here yet: a failure of any rank ends the run.
 
+mod hang;
 mod report;
 
 use std::collections::VecDeque;
@@ -16,6 +19,7 @@ use std::time::Duration;
 use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
 
 use crate::collate::{Collated, Collator};
+use crate::stacks::RankStack;
 use crate::waits::{Released, Wait, WaitKind, Waits, ranks_text};
 
 /// How long the other ranks may add their own failures to the first one before all are ended.
@@ -68,7 +72,14 @@ pub enum Event<R> {
         rank: Rank,
         exit: ExitStatus,
         last_output: String,
+        /// What the kernel's counters say, when it was the kernel that ended the process for its memory.
+        out_of_memory: Option<String>,
     },
+    /// The rank has printed something: it lives.
+    Progressed {
+        rank: Rank,
+    },
+    StacksGathered(Vec<RankStack>),
     WorkerNotStarted {
         rank: Rank,
         failure: Failure,
@@ -86,6 +97,8 @@ pub enum Timer {
     Gather,
     /// A wait or a start is still going on.
     Warn,
+    /// Time to look for ranks without progress.
+    Hang,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -115,6 +128,10 @@ pub enum Command<R> {
         after: Duration,
     },
     Warn(String),
+    /// Asks every rank where it is; the answer is `StacksGathered`.
+    GatherStacks {
+        attempt: Attempt,
+    },
     TellFailures(Vec<WorkerFailure>),
     EndRun(Ending),
 }
@@ -127,7 +144,8 @@ pub struct Ending {
     pub failure: Option<Failure>,
     /// The first failure first.
     pub failures: Vec<WorkerFailure>,
-    pub return_value: Option<String>,
+    /// By rank.
+    pub return_values: Vec<Option<String>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -188,7 +206,8 @@ pub struct RunMachine<R> {
     collator: Collator<R>,
     waits: Waits,
     failures: Vec<WorkerFailure>,
-    return_value: Option<String>,
+    return_values: Vec<Option<String>>,
+    hang: hang::Hang,
     /// Reports whose checkpoint is being committed.
     committing: Vec<u64>,
     committed: VecDeque<(u64, Result<String, Failure>)>,
@@ -198,7 +217,8 @@ pub struct RunMachine<R> {
 }
 
 impl<R> RunMachine<R> {
-    pub fn new(world_size: u32) -> Self {
+    /// `hang_timeout` ends a run with a rank that makes no progress; without it there is only a warning.
+    pub fn new(world_size: u32, hang_timeout: Option<Duration>) -> Self {
         Self {
             attempt: Attempt(0),
             state: State::Waiting,
@@ -207,7 +227,8 @@ impl<R> RunMachine<R> {
             collator: Collator::new(world_size),
             waits: Waits::default(),
             failures: Vec::new(),
-            return_value: None,
+            return_values: vec![None; world_size as usize],
+            hang: hang::Hang::new(world_size, hang_timeout),
             committing: Vec::new(),
             committed: VecDeque::new(),
             staged: report::Staged::default(),
@@ -230,10 +251,14 @@ impl<R> RunMachine<R> {
         }
     }
 
-    pub fn on_event(&mut self, event: Event<R>) -> Outcome<R> {
+    /// `now` is the time since any moment that stays the same.
+    pub fn on_event(&mut self, now: Duration, event: Event<R>) -> Outcome<R> {
         let mut out = Outcome { commands: Vec::new(), reason: String::new() };
         if self.state == State::Ended {
             return out;
+        }
+        if let Some(rank) = progress_of(&event) {
+            self.hang.progressed(rank, now);
         }
         match event {
             Event::Placed => self.on_placed(&mut out),
@@ -250,13 +275,20 @@ impl<R> RunMachine<R> {
             }
             Event::WorkerReturned { rank, value } => self.on_worker_returned(rank, value, &mut out),
             Event::WorkerFailed(failure) => self.on_worker_failed(failure, &mut out),
-            Event::WorkerExited { rank, exit, last_output } => self.on_worker_exited(rank, exit, last_output, &mut out),
+            Event::WorkerExited { rank, exit, last_output, out_of_memory } => {
+                let mut failure =
+                    WorkerFailure::of_process(rank, report::failure_of_exit(exit, out_of_memory), last_output);
+                failure.exit = Some(exit);
+                self.on_worker_exited(exit, failure, &mut out);
+            }
+            Event::Progressed { .. } => {}
+            Event::StacksGathered(stacks) => self.on_stacks_gathered(&stacks, now, &mut out),
             Event::WorkerNotStarted { rank, failure } => {
                 self.mark_gone(rank);
                 self.on_worker_failed(WorkerFailure::of_process(rank, failure, String::new()), &mut out);
             }
             Event::StopRequested { reason, force } => self.on_stop_requested(&reason, force, &mut out),
-            Event::TimerFired(timer) => self.on_timer(timer, &mut out),
+            Event::TimerFired(timer) => self.on_timer(timer, now, &mut out),
         }
         self.end_if_done(&mut out);
         out
@@ -280,7 +312,7 @@ impl<R> RunMachine<R> {
             headline: failure.message.clone(),
             failure: Some(failure),
             failures: Vec::new(),
-            return_value: None,
+            return_values: Vec::new(),
         };
         self.state = State::Ended;
         out.commands.push(Command::EndRun(ending));
@@ -301,6 +333,7 @@ impl<R> RunMachine<R> {
             self.state = State::Running;
             out.reason = "every rank runs the function".to_owned();
             out.commands.push(Command::ChangeStatus(RunStatus::Running));
+            out.commands.push(Command::SetTimer { timer: Timer::Hang, after: self.hang.look_every() });
         }
     }
 
@@ -334,9 +367,7 @@ impl<R> RunMachine<R> {
             return;
         }
         self.move_worker(rank, WorkerState::Returned);
-        if rank == Rank::ZERO {
-            self.return_value = value;
-        }
+        self.return_values[rank.index()] = value;
         out.reason = format!("rank {rank} returned after {} reports", self.collator.delivered(rank));
         self.waits.leave(rank);
         self.collator.on_returned(rank);
@@ -367,7 +398,8 @@ impl<R> RunMachine<R> {
         self.stop_if_all_told(out);
     }
 
-    fn on_worker_exited(&mut self, rank: Rank, exit: ExitStatus, last_output: String, out: &mut Outcome<R>) {
+    fn on_worker_exited(&mut self, exit: ExitStatus, failure: WorkerFailure, out: &mut Outcome<R>) {
+        let rank = failure.rank;
         let before = self.workers[rank.index()];
         if before == WorkerState::Gone {
             return;
@@ -375,9 +407,8 @@ impl<R> RunMachine<R> {
         self.mark_gone(rank);
         out.reason = format!("the process of rank {rank} ended with {exit}");
         if !before.is_told() && !matches!(self.state, State::Stopping(_)) {
-            let failure = report::failure_of_exit(exit);
-            self.on_worker_failed(WorkerFailure::of_process(rank, failure, last_output), out);
-        } else if before == WorkerState::Returned && exit != ExitStatus::Code(0) {
+            self.on_worker_failed(failure, out);
+        } else if before == WorkerState::Returned && exit != ExitStatus::Code(0) && self.is_finishing() {
             out.commands.push(Command::Warn(format!("rank {rank} returned, and its process then ended with {exit}")));
         }
         self.stop_if_all_told(out);
@@ -411,11 +442,11 @@ impl<R> RunMachine<R> {
             headline: format!("stopped: {reason}"),
             failure: Some(failure),
             failures: Vec::new(),
-            return_value: None,
+            return_values: Vec::new(),
         }
     }
 
-    fn on_timer(&mut self, timer: Timer, out: &mut Outcome<R>) {
+    fn on_timer(&mut self, timer: Timer, now: Duration, out: &mut Outcome<R>) {
         match timer {
             Timer::Gather if self.state == State::Gathering => {
                 out.reason = "the other ranks had their time to tell".to_owned();
@@ -423,6 +454,7 @@ impl<R> RunMachine<R> {
                 self.stop_group(ending, Duration::ZERO, out);
             }
             Timer::Gather => {}
+            Timer::Hang => self.look_for_hangs(now, out),
             Timer::Warn => {
                 self.warning = false;
                 self.warn_of_slowness(out);
@@ -466,7 +498,7 @@ impl<R> RunMachine<R> {
             headline: first.headline(),
             failure: Some(first.failure.clone()),
             failures: self.failures.clone(),
-            return_value: None,
+            return_values: Vec::new(),
         }
     }
 
@@ -481,7 +513,7 @@ impl<R> RunMachine<R> {
             headline: failure.message.clone(),
             failure: Some(failure),
             failures: Vec::new(),
-            return_value: None,
+            return_values: Vec::new(),
         };
         self.stop_group(ending, Duration::ZERO, out);
     }
@@ -507,7 +539,7 @@ impl<R> RunMachine<R> {
                 headline: "finished".to_owned(),
                 failure: None,
                 failures: Vec::new(),
-                return_value: self.return_value.clone(),
+                return_values: self.return_values.clone(),
             };
             self.stop_group(ending, LEAVE, out);
         }
@@ -530,6 +562,10 @@ impl<R> RunMachine<R> {
             out.commands.push(Command::EndRun((**ending).clone()));
             self.state = State::Ended;
         }
+    }
+
+    fn is_finishing(&self) -> bool {
+        matches!(&self.state, State::Stopping(ending) if ending.status == RunStatus::Finished)
     }
 
     fn mark_gone(&mut self, rank: Rank) {
@@ -561,6 +597,17 @@ impl<R> RunMachine<R> {
         if self.state == State::Gathering {
             assert!(!self.failures.is_empty(), "RUN-2: nothing is stopped without a cause");
         }
+    }
+}
+
+/// The rank that an event shows to be alive and getting on.
+fn progress_of<R>(event: &Event<R>) -> Option<Rank> {
+    match event {
+        Event::WorkerReady { rank }
+        | Event::Reported { rank, .. }
+        | Event::WorkerWaits { rank, .. }
+        | Event::Progressed { rank } => Some(*rank),
+        _ => None,
     }
 }
 

@@ -3,6 +3,7 @@
 use carril_core::{Command, Event, RunMachine, Timer, WaitKind};
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
 use proptest::prelude::*;
+use std::time::Duration;
 
 const WORLD: u32 = 3;
 
@@ -51,7 +52,7 @@ impl World {
     fn new() -> Self {
         let none = |value| vec![value; WORLD as usize];
         let mut world = Self {
-            machine: RunMachine::new(WORLD),
+            machine: RunMachine::new(WORLD, None),
             reports: none(0),
             collectives: none(0),
             alive: vec![true; WORLD as usize],
@@ -70,7 +71,7 @@ impl World {
     }
 
     fn tell(&mut self, event: Event<(u32, u64)>) {
-        let outcome = self.machine.on_event(event);
+        let outcome = self.machine.on_event(Duration::ZERO, event);
         self.machine.check_invariants();
         for command in outcome.commands {
             match command {
@@ -95,10 +96,7 @@ impl World {
                     self.endings += 1;
                     assert!(self.alive.iter().all(|alive| !alive), "RUN-1: no process outlives the run");
                     assert!(self.committing.is_empty(), "RUN-4");
-                    assert_eq!(
-                        ending.failure.is_none(),
-                        ending.return_value.is_some() || ending.headline == "finished"
-                    );
+                    assert_eq!(ending.failure.is_none(), !ending.return_values.is_empty());
                 }
                 _ => {}
             }
@@ -140,6 +138,7 @@ impl World {
                     rank: Rank(rank),
                     exit: ExitStatus::Code(1),
                     last_output: String::new(),
+                    out_of_memory: None,
                 });
             }
             Step::Commit { works } => {

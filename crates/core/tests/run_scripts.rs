@@ -2,17 +2,18 @@
 
 use std::time::Duration;
 
-use carril_core::{Command, Ending, Event, Outcome, REPORT_WINDOW, RunMachine, Timer, WaitKind};
+use carril_core::{Command, Ending, Event, Outcome, REPORT_WINDOW, RankStack, RunMachine, Timer, WaitKind};
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
 
 struct Script {
     machine: RunMachine<&'static str>,
+    now: Duration,
 }
 
 impl Script {
     /// A run whose ranks have all begun the function.
     fn running(world_size: u32) -> Self {
-        let mut script = Self { machine: RunMachine::new(world_size) };
+        let mut script = Self { machine: RunMachine::new(world_size, None), now: Duration::ZERO };
         let started = script.tell(Event::Placed);
         assert!(matches!(
             &started[..],
@@ -28,7 +29,7 @@ impl Script {
         for rank in 0..world_size {
             let commands = script.tell(Event::WorkerReady { rank: Rank(rank) });
             let last = rank + 1 == world_size;
-            assert_eq!(commands == [Command::ChangeStatus(RunStatus::Running)], last);
+            assert_eq!(commands.first() == Some(&Command::ChangeStatus(RunStatus::Running)), last);
         }
         script
     }
@@ -38,7 +39,7 @@ impl Script {
     }
 
     fn tell_with_reason(&mut self, event: Event<&'static str>) -> Outcome<&'static str> {
-        let outcome = self.machine.on_event(event);
+        let outcome = self.machine.on_event(self.now, event);
         self.machine.check_invariants();
         let stops = outcome.commands.iter().any(|command| matches!(command, Command::StopGroup { .. }));
         assert!(!stops || !outcome.reason.is_empty(), "RUN-3: nobody is stopped without a reason");
@@ -58,7 +59,7 @@ impl Script {
     }
 
     fn exits(&mut self, rank: u32, exit: ExitStatus) -> Vec<Command<&'static str>> {
-        self.tell(Event::WorkerExited { rank: Rank(rank), exit, last_output: String::new() })
+        self.tell(Event::WorkerExited { rank: Rank(rank), exit, last_output: String::new(), out_of_memory: None })
     }
 
     fn waits(&mut self, rank: u32, kind: WaitKind, sequence: u64) -> Vec<Command<&'static str>> {
@@ -74,6 +75,7 @@ fn failed(rank: u32, message: &str) -> WorkerFailure {
         traceback: String::new(),
         location: "train.py:7".into(),
         exception: Vec::new(),
+        exit: None,
     }
 }
 
@@ -115,7 +117,7 @@ fn a_run_finishes_when_every_rank_returned_and_is_gone() {
     assert_eq!(script.exits(0, ExitStatus::Code(0)), []);
     let commands = script.exits(1, ExitStatus::Code(0));
     let ending = ending(&commands).unwrap();
-    assert_eq!((ending.status, ending.return_value.as_deref()), (RunStatus::Finished, Some("value of 0")));
+    assert_eq!((ending.status, ending.return_values[0].as_deref()), (RunStatus::Finished, Some("value of 0")));
     assert_eq!(script.exits(1, ExitStatus::Code(0)), [], "RUN-1: a run ends once");
 }
 
@@ -311,15 +313,19 @@ fn a_stop_gives_time_to_clean_up_and_a_second_one_does_not() {
 
 #[test]
 fn a_run_that_is_stopped_before_it_is_placed_ends_at_once() {
-    let mut machine = RunMachine::<()>::new(2);
-    let outcome = machine.on_event(Event::StopRequested { reason: "interrupted".into(), force: false });
+    let mut machine = RunMachine::<()>::new(2, None);
+    let outcome = machine.on_event(Duration::ZERO, Event::StopRequested { reason: "interrupted".into(), force: false });
     assert!(matches!(&outcome.commands[..], [Command::EndRun(ending)] if ending.status == RunStatus::Aborted));
-    assert_eq!(machine.on_event(Event::Placed).commands, [], "a placement that comes too late starts nothing");
+    assert_eq!(
+        machine.on_event(Duration::ZERO, Event::Placed).commands,
+        [],
+        "a placement that comes too late starts nothing"
+    );
 }
 
 #[test]
 fn a_worker_that_cannot_be_started_is_the_cause() {
-    let mut script = Script { machine: RunMachine::new(2) };
+    let mut script = Script { machine: RunMachine::new(2, None), now: Duration::ZERO };
     script.tell(Event::Placed);
     script.tell(Event::WorkerStarted { rank: Rank(0) });
     let failure = Failure::new(ErrorCode::WorkerStartFailed, "no such file: python9");
@@ -327,4 +333,57 @@ fn a_worker_that_cannot_be_started_is_the_cause() {
     script.tell(Event::TimerFired(Timer::Gather));
     let commands = script.exits(0, ExitStatus::Signal(9));
     assert!(ending(&commands).unwrap().headline.contains("no such file: python9"));
+}
+
+#[test]
+fn a_hang_is_looked_at_before_anybody_is_named() {
+    let mut script = Script { machine: RunMachine::new(2, Some(Duration::from_secs(8))), now: Duration::ZERO };
+    script.tell(Event::Placed);
+    for rank in 0..2 {
+        script.tell(Event::WorkerReady { rank: Rank(rank) });
+    }
+    script.now = Duration::from_secs(7);
+    script.tell(Event::Progressed { rank: Rank(0) });
+    let looked = script.tell(Event::TimerFired(Timer::Hang));
+    assert!(matches!(&looked[..], [Command::SetTimer { timer: Timer::Hang, .. }]), "nobody is late yet: {looked:?}");
+    script.now = Duration::from_secs(9);
+    let asked = script.tell(Event::TimerFired(Timer::Hang));
+    assert!(asked.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "{asked:?}");
+    let stack = |rank, text: &str| RankStack { rank: Rank(rank), text: text.into(), state: "sleeping".into() };
+    let line = "Current thread 0x1 (most recent call first):\n  File \"/me/train.py\", line 3 in loop\n";
+    let outcome = script.tell_with_reason(Event::StacksGathered(vec![stack(0, line), stack(1, line)]));
+    assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
+    assert_eq!(outcome.reason, "no progress for 8 s: rank 1 is in `loop` at train.py:3");
+}
+
+#[test]
+fn without_a_time_of_the_users_a_hang_is_a_warning_told_once() {
+    let mut script = Script::running(2);
+    script.now = Duration::from_secs(601);
+    script.tell(Event::TimerFired(Timer::Hang));
+    let commands = script.tell(Event::StacksGathered(Vec::new()));
+    assert!(matches!(&commands[..], [Command::Warn(text)] if text.contains("ranks 0 and 1")), "{commands:?}");
+    script.now = Duration::from_secs(700);
+    let commands = script.tell(Event::TimerFired(Timer::Hang));
+    assert!(!commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "told once: {commands:?}");
+    script.tell(Event::Progressed { rank: Rank(1) });
+    script.now = Duration::from_secs(1400);
+    let commands = script.tell(Event::TimerFired(Timer::Hang));
+    assert!(commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "and again after it moved");
+}
+
+#[test]
+fn memory_that_ran_out_is_told_from_a_kill() {
+    let mut script = Script::running(1);
+    let counted = Some("cgroup `/job` has a limit of 1.00 GiB, oom_kill count 1".to_owned());
+    let event = Event::WorkerExited {
+        rank: Rank(0),
+        exit: ExitStatus::Signal(9),
+        last_output: String::new(),
+        out_of_memory: counted,
+    };
+    let commands = script.tell(event);
+    let ending = ending(&commands).unwrap();
+    assert_eq!(ending.failure.as_ref().unwrap().code, ErrorCode::OutOfMemory);
+    assert!(ending.headline.contains("limit of 1.00 GiB"), "{}", ending.headline);
 }

@@ -60,6 +60,14 @@ impl RunDisk for LocalRun {
         Ok(commit(self.directory.path(), iteration, ranks, name)?)
     }
 
+    fn set_status(&mut self, status: RunStatus) -> Result<(), Failure> {
+        Ok(self.directory.set_status(status, None)?)
+    }
+
+    fn write_stacks(&mut self, text: &str) -> Result<(), Failure> {
+        Ok(self.directory.write_text("stacks.txt", text)?)
+    }
+
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
         self.files.flush()?;
         if let Some((text, json)) = error {

@@ -6,6 +6,8 @@ use carril_core::{Decision, Event, Placement, PlacementRequest, Share, Timer};
 use carril_proto::v1;
 use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec};
 
+use tokio::sync::oneshot;
+
 use crate::outside::{Disk, Outside};
 use crate::run::Run;
 use crate::watchers::Watcher;
@@ -101,6 +103,17 @@ impl Head {
         let run = self.runs.get_mut(id).ok_or_else(|| no_such_run(id))?;
         run.decide(Event::StopRequested { reason, force }, &mut *self.outside);
         self.after(id);
+        Ok(())
+    }
+
+    pub fn runs(&self) -> Vec<v1::RunSummary> {
+        self.runs.values().map(Run::summary).collect()
+    }
+
+    /// The answer comes when the agents have asked every rank, within seconds.
+    pub fn ask_for_stacks(&mut self, id: &RunId, asker: oneshot::Sender<v1::StacksReply>) -> Result<(), Failure> {
+        let run = self.runs.get_mut(id).filter(|run| !run.ended).ok_or_else(|| no_such_run(id))?;
+        run.ask_for_stacks(asker, &mut *self.outside);
         Ok(())
     }
 
@@ -208,6 +221,7 @@ fn run_of(message: &v1::AgentMessage) -> Option<RunId> {
         Kind::Exited(m) => m.worker.as_ref(),
         Kind::Waits(m) => m.worker.as_ref(),
         Kind::Output(m) => m.worker.as_ref(),
+        Kind::Stacks(m) => m.worker.as_ref(),
     };
     worker.map(|worker| RunId::new(worker.run_id.clone()))
 }

@@ -12,6 +12,7 @@ mod run;
 mod serve;
 mod service;
 mod watchers;
+mod words;
 
 pub use disk::LocalDisk;
 pub use head::Head;

@@ -41,5 +41,8 @@ pub trait RunDisk: Send {
     fn append_rank(&mut self, rank: Rank, metrics: &Metrics) -> Result<(), Failure>;
     fn flush(&mut self) -> Result<(), Failure>;
     fn commit_checkpoint(&mut self, iteration: u64, ranks: &[Rank], name: &str) -> Result<PathBuf, Failure>;
+    fn set_status(&mut self, status: RunStatus) -> Result<(), Failure>;
+    /// Where every rank was, the last time somebody asked.
+    fn write_stacks(&mut self, text: &str) -> Result<(), Failure>;
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure>;
 }

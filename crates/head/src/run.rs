@@ -2,17 +2,22 @@
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use carril_core::{Collated, Command, Ending, Event, Outcome, RunMachine, Share, WaitKind, reduce};
+use carril_core::{
+    Collated, Command, Ending, Event, Outcome, RankStack, RunMachine, Share, WaitKind, reduce, summarize,
+};
 use carril_proto::v1;
 use carril_store::JournalRecord;
 use carril_types::{
     ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value, WorkerKey,
 };
+use tokio::sync::oneshot;
 
 use crate::automatic::Automatic;
 use crate::outside::{Outside, RunDisk, RunOpened};
 use crate::watchers::Watchers;
+use crate::words::{describe, error_files, name_of};
 
 /// Watchers that do not want every report are told of the last one this often, in seconds.
 const PROGRESS_EVERY: f64 = 0.1;
@@ -44,6 +49,10 @@ pub(crate) struct Run {
     last_by_rank: Vec<Metrics>,
     iterations: u64,
     last_progress: f64,
+    submitted: f64,
+    /// How the run stands, and why.
+    status: (RunStatus, String),
+    stack_askers: Vec<oneshot::Sender<v1::StacksReply>>,
     /// Messages of agents that wait for a watcher to catch up.
     deferred: VecDeque<v1::AgentMessage>,
     pub ended: bool,
@@ -60,7 +69,7 @@ impl Run {
             path: opened.path,
             watchers: Watchers::new(),
             shares: Vec::new(),
-            machine: RunMachine::new(world),
+            machine: RunMachine::new(world, spec.hang_timeout_s.map(Duration::from_secs_f64)),
             disk: opened.disk,
             config: request.config.unwrap_or_default().into(),
             latest_checkpoint: opened.latest_checkpoint,
@@ -71,6 +80,9 @@ impl Run {
             last_by_rank: vec![Metrics::default(); world as usize],
             iterations: 0,
             last_progress: 0.0,
+            submitted: now,
+            status: (RunStatus::Waiting, String::new()),
+            stack_askers: Vec::new(),
             deferred: VecDeque::new(),
             ended: false,
             spec,
@@ -145,15 +157,70 @@ impl Run {
                 };
                 let event = match exited.failure {
                     Some(failure) => Event::WorkerNotStarted { rank, failure: failure.into() },
-                    None => Event::WorkerExited { rank, exit, last_output: exited.last_output },
+                    None => Event::WorkerExited {
+                        rank,
+                        exit,
+                        last_output: exited.last_output,
+                        out_of_memory: Some(exited.out_of_memory).filter(|counted| !counted.is_empty()),
+                    },
                 };
                 self.decide(event, outside);
             }
             Some(Kind::Output(output)) => {
-                let rank = rank_of(output.worker.as_ref()).0;
-                self.publish(v1::Output { rank, text: output.text }, outside);
+                let rank = rank_of(output.worker.as_ref());
+                self.publish(v1::Output { rank: rank.0, text: output.text }, outside);
+                self.decide(Event::Progressed { rank }, outside);
             }
+            Some(Kind::Stacks(gathered)) => self.on_stacks(gathered.stacks, outside),
             Some(Kind::Joined(_)) | None => {}
+        }
+    }
+
+    /// Answers whoever asked, and keeps the stacks with the run.
+    fn on_stacks(&mut self, stacks: Vec<v1::RankStack>, outside: &mut dyn Outside) {
+        let read: Vec<RankStack> = stacks
+            .iter()
+            .map(|s| RankStack { rank: Rank(s.rank), text: s.text.clone(), state: s.state.clone() })
+            .collect();
+        let every: Vec<Rank> = read.iter().map(|stack| stack.rank).collect();
+        let summary = summarize(&read, &every);
+        let mut text = format!("{summary}\n");
+        for stack in &stacks {
+            text.push_str(&format!("\nrank {} ({})\n{}\n", stack.rank, stack.state, stack.text.trim_end()));
+        }
+        if let Err(failure) = self.disk.write_stacks(&text) {
+            self.publish(v1::Warning { text: failure.message }, outside);
+        }
+        for asker in std::mem::take(&mut self.stack_askers) {
+            let _ = asker.send(v1::StacksReply { summary: summary.clone(), stacks: stacks.clone() });
+        }
+        self.decide(Event::StacksGathered(read), outside);
+    }
+
+    pub fn ask_for_stacks(&mut self, asker: oneshot::Sender<v1::StacksReply>, outside: &mut dyn Outside) {
+        self.stack_askers.push(asker);
+        self.gather_stacks(outside);
+    }
+
+    fn gather_stacks(&self, outside: &mut dyn Outside) {
+        for share in &self.shares {
+            let attempt = self.machine.attempt().0;
+            outside.to_agent(&share.node, v1::GatherStacks { run_id: self.id.as_str().to_owned(), attempt }.into());
+        }
+    }
+
+    pub fn summary(&self) -> v1::RunSummary {
+        v1::RunSummary {
+            run_id: self.id.as_str().to_owned(),
+            name: self.spec.name.clone(),
+            path: self.path.display().to_string(),
+            status: self.status.0.name().to_owned(),
+            reason: self.status.1.clone(),
+            started: self.submitted,
+            iterations: self.iterations,
+            metrics: self.last.clone().map(Into::into),
+            workers: self.started.clone(),
+            checkpoints: self.checkpoints.len() as u64,
         }
     }
 
@@ -188,18 +255,19 @@ impl Run {
 
     /// Asks the machine and carries out what it says. What it decided is journalled first.
     pub fn decide(&mut self, event: Event<RankReport>, outside: &mut dyn Outside) {
-        let journalled = describe(&event);
-        let Outcome { commands, reason } = self.machine.on_event(event);
-        if let Some(event) = journalled {
-            self.journal(event, reason.clone(), &commands, outside);
+        let (described, always) = describe(&event);
+        let now = Duration::from_secs_f64(outside.now().max(0.0));
+        let Outcome { commands, reason } = self.machine.on_event(now, event);
+        let named: Vec<String> = commands.iter().filter_map(name_of).collect();
+        if always || !named.is_empty() {
+            self.journal(described.into(), reason.clone(), named, outside);
         }
         for command in commands {
             self.carry_out(command, &reason, outside);
         }
     }
 
-    fn journal(&mut self, event: String, reason: String, commands: &[Command<RankReport>], outside: &mut dyn Outside) {
-        let commands = commands.iter().filter_map(name_of).collect();
+    fn journal(&mut self, event: String, reason: String, commands: Vec<String>, outside: &mut dyn Outside) {
         let record = JournalRecord { at: outside.now(), event, reason, commands };
         if let Err(failure) = self.disk.journal(&record) {
             self.publish(v1::Warning { text: failure.message }, outside);
@@ -209,6 +277,10 @@ impl Run {
     fn carry_out(&mut self, command: Command<RankReport>, reason: &str, outside: &mut dyn Outside) {
         match command {
             Command::ChangeStatus(status) => {
+                self.status = (status, reason.to_owned());
+                if let Err(failure) = self.disk.set_status(status) {
+                    self.publish(v1::Warning { text: failure.message }, outside);
+                }
                 self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);
             }
             Command::StartGroup { attempt } => self.start_group(attempt.0, outside),
@@ -226,6 +298,7 @@ impl Run {
             }
             Command::SetTimer { timer, after } => outside.set_timer(self.id.clone(), timer, after),
             Command::Warn(text) => self.publish(v1::Warning { text }, outside),
+            Command::GatherStacks { .. } => self.gather_stacks(outside),
             Command::TellFailures(failures) => {
                 let failures = failures.into_iter().map(Into::into).collect();
                 self.publish(v1::WorkersFailed { failures }, outside);
@@ -421,6 +494,8 @@ impl Run {
 
     fn end(&mut self, ending: Ending, outside: &mut dyn Outside) {
         self.ended = true;
+        self.status = (ending.status, ending.headline.clone());
+        self.stack_askers.clear();
         let now = outside.now();
         let error = (ending.status != RunStatus::Finished).then(|| error_files(&ending));
         if let Err(failure) = self.disk.end(ending.status, now, error) {
@@ -444,10 +519,10 @@ impl Run {
             headline: ending.headline,
             failure: ending.failure.map(Into::into),
             failures: ending.failures.into_iter().map(Into::into).collect(),
-            metrics: self.last.take().map(Into::into),
+            metrics: self.last.clone().map(Into::into),
             ranks,
-            checkpoints: std::mem::take(&mut self.checkpoints),
-            return_value: ending.return_value.unwrap_or_default(),
+            checkpoints: self.checkpoints.clone(),
+            return_values: ending.return_values.into_iter().map(Option::unwrap_or_default).collect(),
             iterations: self.iterations,
             seconds: self.automatic.seconds(now),
         };
@@ -474,59 +549,4 @@ impl Run {
 
 fn rank_of(worker: Option<&v1::WorkerKey>) -> Rank {
     Rank(worker.map_or(0, |worker| worker.rank))
-}
-
-/// How an event stands in the journal; reports do not.
-fn describe(event: &Event<RankReport>) -> Option<String> {
-    let text = match event {
-        Event::Reported { .. } | Event::WorkerWaits { .. } | Event::TimerFired(_) => return None,
-        Event::Placed => "Placed".into(),
-        Event::Refused(failure) => format!("Refused: {}", failure.message),
-        Event::WorkerStarted { rank } => format!("WorkerStarted: rank {rank}"),
-        Event::WorkerReady { rank } => format!("WorkerReady: rank {rank}"),
-        Event::CheckpointCommitted { iteration, path } => format!("CheckpointCommitted: report {iteration}, {path}"),
-        Event::CheckpointRejected { iteration, .. } => format!("CheckpointRejected: report {iteration}"),
-        Event::WorkerReturned { rank, .. } => format!("WorkerReturned: rank {rank}"),
-        Event::WorkerFailed(failure) => format!("WorkerFailed: {}", failure.headline()),
-        Event::WorkerExited { rank, exit, .. } => format!("WorkerExited: rank {rank}, {exit}"),
-        Event::WorkerNotStarted { rank, failure } => format!("WorkerNotStarted: rank {rank}, {}", failure.message),
-        Event::StopRequested { reason, force } => format!("StopRequested: {reason}, force {force}"),
-    };
-    Some(text)
-}
-
-fn name_of(command: &Command<RankReport>) -> Option<String> {
-    match command {
-        Command::ChangeStatus(status) => Some(format!("ChangeStatus: {status}")),
-        Command::StartGroup { attempt } => Some(format!("StartGroup: attempt {}", attempt.0)),
-        Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0)),
-        Command::EndRun(ending) => Some(format!("EndRun: {}, {}", ending.status, ending.headline)),
-        Command::Warn(text) => Some(format!("Warn: {text}")),
-        Command::CommitReport { .. }
-        | Command::Release { .. }
-        | Command::SetTimer { .. }
-        | Command::TellFailures(_) => None,
-    }
-}
-
-fn error_files(ending: &Ending) -> (String, serde_json::Value) {
-    let mut text = ending.headline.clone();
-    for hint in ending.failure.iter().flat_map(|failure| &failure.hints) {
-        text.push_str("\nhint: ");
-        text.push_str(hint);
-    }
-    for failure in &ending.failures {
-        text.push_str("\n\n");
-        text.push_str(&failure.headline());
-        text.push('\n');
-        text.push_str(failure.traceback.trim_end());
-    }
-    text.push('\n');
-    let json = serde_json::json!({
-        "headline": ending.headline,
-        "status": ending.status,
-        "failure": ending.failure,
-        "failures": ending.failures,
-    });
-    (text, json)
 }

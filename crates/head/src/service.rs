@@ -9,7 +9,7 @@ use carril_net::{check_versions, chunks, receive, to_status};
 use carril_proto::{PROTOCOL, VERSION, v1};
 use carril_store::BlobStore;
 use carril_types::{ErrorCode, Failure, RunId};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -110,6 +110,20 @@ impl v1::head_server::Head for HeadService {
         let stopped = self.head.ask(move |head| head.stop_run(&run, request.reason, request.force)).await;
         stopped.and_then(|stopped| stopped).map_err(to_status)?;
         Ok(Response::new(v1::StopReply {}))
+    }
+
+    async fn runs(&self, _: Request<v1::RunsRequest>) -> Answer<v1::RunsReply> {
+        let runs = self.head.ask(|head| head.runs()).await.map_err(to_status)?;
+        Ok(Response::new(v1::RunsReply { runs }))
+    }
+
+    async fn stacks(&self, request: Request<v1::StacksRequest>) -> Answer<v1::StacksReply> {
+        let run = RunId::new(request.into_inner().run_id);
+        let (sender, answer) = oneshot::channel();
+        let asked = self.head.ask(move |head| head.ask_for_stacks(&run, sender)).await;
+        asked.and_then(|asked| asked).map_err(to_status)?;
+        let ended = |_| to_status(Failure::new(ErrorCode::NotFound, "the run ended while its ranks were asked"));
+        Ok(Response::new(answer.await.map_err(ended)?))
     }
 
     async fn shutdown(&self, _: Request<v1::ShutdownRequest>) -> Answer<v1::ShutdownReply> {

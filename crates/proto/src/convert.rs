@@ -1,8 +1,8 @@
 //! Conversions. A message from outside that does not make sense becomes a typed failure, never a panic.
 
 use carril_types::{
-    Attempt, ErrorCode, Failure, Metrics, Object, PythonRuntime, Rank, Resources, RunId, Value, WorkerCommand,
-    WorkerFailure, WorkerKey,
+    Attempt, ErrorCode, ExitStatus, Failure, Metrics, Object, PythonRuntime, Rank, Resources, RunId, Value,
+    WorkerCommand, WorkerFailure, WorkerKey,
 };
 
 use crate::v1;
@@ -84,6 +84,10 @@ impl From<WorkerFailure> for v1::WorkerFailure {
             traceback: failure.traceback,
             exception: failure.exception,
             location: failure.location,
+            exit_code: failure.exit.and_then(|exit| if let ExitStatus::Code(code) = exit { Some(code) } else { None }),
+            exit_signal: failure
+                .exit
+                .and_then(|exit| if let ExitStatus::Signal(signal) = exit { Some(signal) } else { None }),
         }
     }
 }
@@ -97,6 +101,7 @@ impl From<v1::WorkerFailure> for WorkerFailure {
             traceback: failure.traceback,
             location: failure.location,
             exception: failure.exception,
+            exit: failure.exit_code.map(ExitStatus::Code).or(failure.exit_signal.map(ExitStatus::Signal)),
         }
     }
 }
@@ -179,7 +184,15 @@ kinds!(
     Ended(RunEnded),
     Started(WorkersStarted)
 );
-kinds!(AgentOrder, agent_order, Prepare(PrepareRequest), Start(Group), Stop(StopGroup), WaitOver(WaitOver));
+kinds!(
+    AgentOrder,
+    agent_order,
+    Prepare(PrepareRequest),
+    Start(Group),
+    Stop(StopGroup),
+    WaitOver(WaitOver),
+    Stacks(GatherStacks)
+);
 kinds!(
     AgentMessage,
     agent_message,
@@ -191,7 +204,8 @@ kinds!(
     Failed(WorkerFailed),
     Exited(WorkerExited),
     Waits(WorkerWaits),
-    Output(WorkerOutput)
+    Output(WorkerOutput),
+    Stacks(StacksGathered)
 );
 kinds!(
     WorkerMessage,
@@ -199,8 +213,7 @@ kinds!(
     Hello(WorkerHello),
     Ready(WorkerReady),
     Returned(WorkerReturned),
-    Failed(WorkerFailed),
-    Heartbeat(Heartbeat)
+    Failed(WorkerFailed)
 );
 kinds!(WorkerOrder, worker_order, Assignment(Assignment), Exit(Exit));
 

@@ -2,7 +2,7 @@
 
 use carril_proto::v1;
 use carril_proto::v1::run_event::Kind;
-use carril_types::{ErrorCode, Failure, WorkerFailure};
+use carril_types::{ErrorCode, ExitStatus, Failure, WorkerFailure};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
@@ -66,7 +66,7 @@ fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> 
     dict.set_item("ranks", ranks(py, ended.ranks)?)?;
     let checkpoints = ended.checkpoints.into_iter().map(|c| checkpoint(py, c)).collect::<PyResult<Vec<_>>>()?;
     dict.set_item("checkpoints", checkpoints)?;
-    dict.set_item("return_value", ended.return_value)?;
+    dict.set_item("return_values", ended.return_values)?;
     dict.set_item("iterations", ended.iterations)?;
     dict.set_item("seconds", ended.seconds)
 }
@@ -112,6 +112,13 @@ fn failures(py: Python<'_>, failures: Vec<v1::WorkerFailure>) -> PyResult<Bound<
         dict.set_item("traceback", failure.traceback)?;
         dict.set_item("exception", PyBytes::new(py, &failure.exception))?;
         dict.set_item("location", failure.location)?;
+        let (code, signal) = match failure.exit {
+            Some(ExitStatus::Code(code)) => (Some(code), None),
+            Some(ExitStatus::Signal(signal)) => (None, Some(signal)),
+            None => (None, None),
+        };
+        dict.set_item("exit_code", code)?;
+        dict.set_item("signal", signal)?;
         list.append(dict)?;
     }
     Ok(list)

@@ -79,8 +79,9 @@ impl Session {
         &self.inner.assignment().function_path
     }
 
-    fn ready(&self) {
-        self.inner.ready();
+    #[pyo3(signature = (stacks=false))]
+    fn ready(&self, stacks: bool) {
+        self.inner.ready(stacks);
     }
 
     #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None))]
@@ -144,6 +145,7 @@ impl Session {
             traceback,
             location,
             exception: exception.unwrap_or_default(),
+            exit: None,
         });
     }
 

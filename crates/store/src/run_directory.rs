@@ -68,12 +68,15 @@ impl RunDirectory {
         self.write_record()
     }
 
+    pub fn write_text(&self, name: &str, text: &str) -> Result<(), StoreError> {
+        let path = self.path.join(name);
+        fs::write(&path, text).map_err(StoreError::io("write", &path))
+    }
+
     /// `error.txt` for people and `error.json` for programs.
     pub fn write_error(&self, text: &str, json: &serde_json::Value) -> Result<(), StoreError> {
-        let path = self.path.join("error.txt");
-        fs::write(&path, text).map_err(StoreError::io("write", &path))?;
-        let path = self.path.join("error.json");
-        fs::write(&path, format!("{json:#}\n")).map_err(StoreError::io("write", &path))
+        self.write_text("error.txt", text)?;
+        self.write_text("error.json", &format!("{json:#}\n"))
     }
 
     /// What is only needed while the run goes on.

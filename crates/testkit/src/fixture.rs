@@ -58,6 +58,7 @@ impl Fixture {
             on_existing: OnExisting::Refuse,
             record: "{}".into(),
             threads_per_worker: 1.0,
+            hang_timeout_s: None,
         }
     }
 

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Rank;
+use crate::run::ExitStatus;
 
 /// Whose fault it is: what the retry budgets go by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -75,6 +76,8 @@ codes! {
     UserException = "user-exception", User, true;
     WorkerExited = "worker-exited", User, true;
     WorkerKilled = "worker-killed", Infrastructure, true;
+    OutOfMemory = "out-of-memory", User, true;
+    Hang = "hang", User, true;
     WorkerStartFailed = "worker-start-failed", Infrastructure, true;
     ReportMismatch = "report-mismatch", User, false;
     CollectiveMismatch = "collective-mismatch", User, false;
@@ -133,6 +136,9 @@ pub struct WorkerFailure {
     pub location: String,
     #[serde(skip)]
     pub exception: Vec<u8>,
+    /// How the process ended, where that is what was seen of the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ExitStatus>,
 }
 
 impl WorkerFailure {
@@ -145,6 +151,7 @@ impl WorkerFailure {
             traceback: last_output,
             location: String::new(),
             exception: Vec::new(),
+            exit: None,
         }
     }
 

@@ -64,6 +64,9 @@ pub struct RunSpec {
     pub record: String,
     #[serde(default = "one")]
     pub threads_per_worker: f64,
+    /// A rank without progress for so many seconds ends the run. Without it, ten minutes bring a warning.
+    #[serde(default)]
+    pub hang_timeout_s: Option<f64>,
 }
 
 fn one() -> f64 {
@@ -102,6 +105,11 @@ impl RunSpec {
         }
         if !self.storage_path.starts_with('/') {
             return wrong("storage_path", format!("is `{}`: it must be an absolute path", self.storage_path));
+        }
+        if let Some(seconds) = self.hang_timeout_s
+            && !(seconds.is_finite() && seconds > 0.0)
+        {
+            return wrong("hang_timeout", format!("is {seconds}: it must be a positive number of seconds"));
         }
         if let WorkerCommand::Command { arguments } = &self.worker
             && arguments.is_empty()

@@ -8,4 +8,4 @@ mod link;
 mod session;
 
 pub use error::SessionError;
-pub use session::{ReportOptions, Session};
+pub use session::{ReportOptions, Session, stack_signal};

@@ -87,8 +87,9 @@ impl Session {
     }
 
     /// The user's function begins now.
-    pub fn ready(&self) {
-        self.link.send(v1::WorkerReady { worker: None, at: unix_time(), pid: std::process::id() });
+    /// With `stacks`, this process writes its stacks into the file `CARRIL_STACKS` on the signal `stack_signal`.
+    pub fn ready(&self, stacks: bool) {
+        self.link.send(v1::WorkerReady { worker: None, at: unix_time(), pid: std::process::id(), stacks });
     }
 
     /// Whether the next report must wait for slower ranks first (`wait_for_room`).
@@ -197,6 +198,11 @@ impl Session {
         let _ = exit.wait_for(|exit| *exit).await;
         self.link.leave();
     }
+}
+
+/// The signal on which a worker writes its stacks: one that nobody else uses.
+pub fn stack_signal() -> i32 {
+    nix::libc::SIGRTMIN() + 9
 }
 
 fn unix_time() -> f64 {

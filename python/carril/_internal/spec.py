@@ -57,6 +57,7 @@ def build(
             "share_devices": share_devices,
             "on_existing": "reuse" if under_as_ray() else "refuse",
             "threads_per_worker": max(1.0, resources.get("CPU", 1.0)),
+            "hang_timeout_s": run_config.hang_timeout,
             "record": json.dumps(record, default=_shown),
         }
     )
@@ -99,7 +100,12 @@ def _fields(config: object) -> dict[str, Any] | None:
 
     if not dataclasses.is_dataclass(config):
         return None
-    return {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    values = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    # Their values may be secrets, and the file is read by whoever may read the results.
+    runtime_env = values.get("worker_runtime_env") or {}
+    if runtime_env.get("env_vars"):
+        values["worker_runtime_env"] = {**runtime_env, "env_vars": sorted(runtime_env["env_vars"])}
+    return values
 
 
 def _shown(value: object) -> Any:

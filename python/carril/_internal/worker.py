@@ -1,7 +1,7 @@
 """A worker: connects to its agent, sets up the framework, runs the user's function, tells how it ended.
 
 Started by a fork of the zygote, or plainly as `python -m carril._internal.worker`. The function runs in the main
-thread; heartbeats, reports and uploads are the native session's, on a thread of its own.
+thread; the connection to the agent is the native session's, on a thread of its own.
 
 WRK-1: what the user printed is written out before the end is told, so that output never comes after it.
 WRK-2: `session.failed` or `session.returned` is called exactly once.
@@ -16,13 +16,14 @@ from typing import Any
 from carril._internal import torch_store
 from carril._internal.failure import describe, flush_output
 from carril._internal.pickling import dumps, loads
-from carril._native import Session
+from carril._native import STACK_SIGNAL, Session
 
 
 def main() -> int:
     """Runs the worker to its end and returns the exit code of the process."""
     # Ctrl-C goes to the driver, which stops the run. A terminal would send it to the workers as well.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _leave_in_order_when_told()
     _show_crashes()
     session = Session.connect()
     try:
@@ -48,10 +49,37 @@ def _show_crashes() -> None:
         return
 
 
+def _leave_in_order_when_told() -> None:
+    """A stop reaches the function as SystemExit, so that its `finally` runs. Children die of the signal as always."""
+    worker = os.getpid()
+
+    def stop(number: int, frame: Any) -> None:
+        if os.getpid() == worker:
+            raise SystemExit(128 + number)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def _show_stacks_when_asked() -> bool:
+    """On a signal every thread's stack goes into a file, in C: also while the interpreter is stuck."""
+    path = os.environ.pop("CARRIL_STACKS", "")
+    if not path:
+        return False
+    import faulthandler
+
+    # Kept open for as long as the process lives: the handler writes to the descriptor.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    faulthandler.register(STACK_SIGNAL, file=descriptor, all_threads=True, chain=False)
+    return True
+
+
 def _run(session: Session) -> str | None:
-    """Runs the function. Returns the hash of the blob with what rank 0 returned."""
+    """Runs the function. Returns the hash of the blob with what this rank returned, where the driver wants it."""
     from carril.train import _session
 
+    stacks = _show_stacks_when_asked()
     # Before the function is unpickled: that may import torch.
     torch_store.serve_when_torch_is_there()
     _session.enter(session)
@@ -60,17 +88,18 @@ def _run(session: Session) -> str | None:
     backend = call["backend"]
     if backend is not None:
         backend.setup(session)
-    session.ready()
+    session.ready(stacks)
     value = _call(call["function"], call["arguments"])
     if backend is not None:
         backend.teardown()
-    if session.rank != 0 or value is None:
+    wanted = session.rank == 0 or call["details"].get("every_value")
+    if not wanted or value is None:
         return None
     try:
         data = dumps(value)
     except Exception as error:
         raise TypeError(
-            f"what rank 0 returned, a {type(value).__name__}, cannot be sent to the driver: {error}"
+            f"what rank {session.rank} returned, a {type(value).__name__}, cannot be sent to the driver: {error}"
         ) from error
     return session.put_blob(data)
 

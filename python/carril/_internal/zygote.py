@@ -134,7 +134,7 @@ class Zygote:
         # installed package cannot pull in a file of the user's.
         names = list(modules) + (script_imports(script) if script else [])
         installed = {top: is_installed_package(top, path) for top in {name.partition(".")[0] for name in names}}
-        before = sys.path[:]
+        before, threads = sys.path[:], _thread_count()
         sys.path[:] = installed_entries(path)
         # Torch asks the driver library without opening a device, which a fork could not survive.
         os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
@@ -151,7 +151,8 @@ class Zygote:
             sys.path[:] = before
         # The children share these objects' memory for as long as no collection touches them.
         gc.freeze()
-        self._threads = _thread_count()
+        # Only those that these imports have started: a thread that came by itself between two requests stays foreign.
+        self._threads = min(self._threads, threads) + max(0, _thread_count() - threads)
         answer["seconds"] = time.monotonic() - started
         return answer
 

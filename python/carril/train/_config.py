@@ -290,7 +290,6 @@ class RunConfig(Config):
         "storage_filesystem": (None, "file systems of pyarrow and fsspec are"),
         "stop": (None, "stopping by a condition is"),
         "progress_reporter": (None, "progress reporters are"),
-        "hang_timeout": (None, "the detection of hangs is"),
         "resume": (None, "resuming is"),
     }
 
@@ -302,6 +301,10 @@ class RunConfig(Config):
         self.callbacks = list(self.callbacks or ())
         self.worker_runtime_env = dict(self.worker_runtime_env or {})
         self.verbose = 1 if self.verbose is None else int(self.verbose)
+        if self.hang_timeout is not None:
+            self._need("hang_timeout", (int, float), "a number of seconds")
+            if not 0 < self.hang_timeout < float("inf"):
+                raise ConfigError(f"`RunConfig.hang_timeout` is {self.hang_timeout!r}: it must be above 0")
         self.metrics_reduce = dict(self.metrics_reduce or {})
         for key, how in self.metrics_reduce.items():
             if how not in _REDUCTIONS:

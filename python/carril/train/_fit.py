@@ -159,8 +159,8 @@ class _Watch:
         if ended is None:
             raise InternalError("the head has told no end of the run")
         result = self._result(ended, keeps_automatic_fields)
-        if self._callback_error is None and ended["status"] == "finished" and ended["return_value"]:
-            result.return_value = loads(client.get_blob(ended["return_value"]))
+        if self._callback_error is None and ended["status"] == "finished" and ended["return_values"][0]:
+            result.return_value = loads(client.get_blob(ended["return_values"][0]))
         error = self._error(ended)
         result.error = error
         try:
@@ -175,13 +175,18 @@ class _Watch:
         return result
 
     def _error(self, ended: dict[str, Any]) -> CarrilError | None:
-        if self._callback_error is not None:
-            return _controller_error(self._callback_error)
-        if ended["status"] == "finished":
+        failed, status = self._callback_error, ended["status"]
+        if failed is not None and status != "failed":
+            return _controller_error(failed)
+        if status == "finished":
             return None
         from carril.train._failures import group_error
 
-        return group_error(ended)
+        error = group_error(ended)
+        if failed is not None:
+            # The run failed first: that is the cause, also where a callback failed at the news.
+            error.add_note(f"a callback failed as well: {type(failed).__name__}: {failed}")
+        return error
 
     def _result(self, ended: dict[str, Any], keeps_automatic_fields: bool) -> Result:
         metrics = None

@@ -125,7 +125,7 @@ def _report_in_full(
     upload: object,
     validation: object,
 ) -> None:
-    from carril.exceptions import ConfigTypeError, NotAvailableError
+    from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
     from carril.train._checkpoint import Checkpoint
 
     session = current("report()")
@@ -147,6 +147,10 @@ def _report_in_full(
         raise ConfigTypeError(
             f"`checkpoint` is a {type(checkpoint).__name__}: it must be a Checkpoint",
             hints=["for example `Checkpoint.from_directory(path)`"],
+        )
+    if name is not None and (not isinstance(name, str) or not name or "/" in name or name.startswith(".")):
+        raise ConfigError(
+            f"`checkpoint_dir_name` is {name!r}: it must be the name of a directory, without `/` and without a dot first"
         )
     session.report(dict(metrics), checkpoint.path, move and not checkpoint.is_temporary, name)
 

@@ -99,7 +99,12 @@ fn mismatch(with: &[Rank], absent: &[Rank], iteration: u64) -> Failure {
         .hint("every rank must call `report` as often as the others when a checkpoint is reported")
 }
 
-pub(super) fn failure_of_exit(exit: ExitStatus) -> Failure {
+pub(super) fn failure_of_exit(exit: ExitStatus, out_of_memory: Option<String>) -> Failure {
+    if let Some(counted) = out_of_memory {
+        let message = format!("the worker process ran out of memory and the kernel ended it: {counted}");
+        return Failure::new(ErrorCode::OutOfMemory, message)
+            .hint("raise the memory limit of the job or container, or use less memory per rank");
+    }
     match exit {
         ExitStatus::Code(code) => {
             Failure::new(ErrorCode::WorkerExited, format!("the worker process left with exit code {code}"))

@@ -2,7 +2,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use carril_core::{Command, Event, RunMachine, Timer};
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
@@ -46,11 +46,11 @@ fn main() {
 }
 
 fn run(workers: u32) -> usize {
-    let mut machine: RunMachine<[f64; 5]> = RunMachine::new(workers);
+    let mut machine: RunMachine<[f64; 5]> = RunMachine::new(workers, None);
     let mut reports = 0;
     let mut ended = false;
     let mut tell = |event| {
-        for command in machine.on_event(event).commands {
+        for command in machine.on_event(Duration::ZERO, event).commands {
             reports += usize::from(matches!(command, Command::CommitReport { .. }));
             ended |= matches!(command, Command::EndRun(_));
         }
@@ -66,7 +66,12 @@ fn run(workers: u32) -> usize {
     tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(workers / 2), failure, String::new())));
     tell(Event::TimerFired(Timer::Gather));
     ranks().for_each(|rank| {
-        tell(Event::WorkerExited { rank, exit: ExitStatus::Signal(9), last_output: String::new() });
+        tell(Event::WorkerExited {
+            rank,
+            exit: ExitStatus::Signal(9),
+            last_output: String::new(),
+            out_of_memory: None,
+        });
     });
     assert!(ended, "the run ends");
     reports

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    session.ready();
+    session.ready(false);
     let words: Vec<String> = std::env::args().skip(1).collect();
     let result = perform(&session, &words);
     let runtime = session.runtime().clone();

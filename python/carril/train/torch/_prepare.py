@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 def get_devices() -> "list[torch.device]":
     """The devices of this worker, as torch numbers them; the CPU if it has no other."""
+    session = _session.current("get_devices()")
     import torch
 
-    session = _session.current("get_devices()")
     if not torch.cuda.is_available():
         return [torch.device("cpu")]
     if getattr(session, "is_local", False):
@@ -43,11 +43,11 @@ def prepare_model(
     parallel_strategy_kwargs: dict[str, Any] | None = None,
 ) -> "torch.nn.Module":
     """Moves the model to the worker's device and, with several workers, wraps it in DDP or FSDP."""
-    import torch
-
     if parallel_strategy not in ("ddp", "fsdp", None):
         raise ConfigError(f"`parallel_strategy` is {parallel_strategy!r}: it must be 'ddp', 'fsdp' or None")
     world_size = _session.current("prepare_model()").world_size
+    import torch
+
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -78,9 +78,9 @@ def prepare_data_loader(
     With several workers the loader is made anew with a DistributedSampler, unless it has one already or reads an
     iterable dataset. Call `loader.sampler.set_epoch(epoch)` for another order in each epoch.
     """
+    world_size = _session.current("prepare_data_loader()").world_size
     from torch.utils.data import DistributedSampler, IterableDataset
 
-    world_size = _session.current("prepare_data_loader()").world_size
     distributed = isinstance(data_loader.sampler, DistributedSampler)
     if add_dist_sampler and world_size > 1 and not distributed and not isinstance(data_loader.dataset, IterableDataset):
         data_loader = _distributed(data_loader)

@@ -1,0 +1,92 @@
+//! Ranks that make no progress: when to look at them, and what to say.
+//!
+//! Progress is a report, a wait of ours that begins, or output. A rank that waits in a collective of the framework's makes
+//! none, so the ranks' stacks are asked for before anybody is named.
+
+use std::time::Duration;
+
+use carril_types::{ErrorCode, Failure, Rank};
+
+use super::{Command, Outcome, RunMachine, State, Timer, WorkerState};
+use crate::stacks::{RankStack, summarize};
+
+/// After so long without progress there is a warning, where the user has set nothing.
+const WARN_AFTER: Duration = Duration::from_secs(600);
+/// A run is looked at at least this often.
+const LOOK_AT_LEAST: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug)]
+pub(super) struct Hang {
+    timeout: Option<Duration>,
+    last: Vec<Duration>,
+    /// Ranks whose standstill has been told of; they are told of again only after they have moved.
+    told: Vec<Rank>,
+    asked: bool,
+}
+
+impl Hang {
+    pub fn new(world_size: u32, timeout: Option<Duration>) -> Self {
+        Self { timeout, last: vec![Duration::ZERO; world_size as usize], told: Vec::new(), asked: false }
+    }
+
+    pub fn progressed(&mut self, rank: Rank, now: Duration) {
+        self.last[rank.index()] = now;
+        if !self.told.is_empty() {
+            self.told.retain(|told| *told != rank);
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.timeout.unwrap_or(WARN_AFTER)
+    }
+
+    pub fn look_every(&self) -> Duration {
+        (self.patience() / 4).min(LOOK_AT_LEAST)
+    }
+}
+
+impl<R> RunMachine<R> {
+    pub(super) fn look_for_hangs(&mut self, now: Duration, out: &mut Outcome<R>) {
+        if self.state != State::Running {
+            return;
+        }
+        out.commands.push(Command::SetTimer { timer: Timer::Hang, after: self.hang.look_every() });
+        let fresh = self.stuck(now).iter().any(|rank| !self.hang.told.contains(rank));
+        if fresh && !self.hang.asked {
+            self.hang.asked = true;
+            out.reason = format!("no progress for {:?}: the ranks are asked where they are", self.hang.patience());
+            out.commands.push(Command::GatherStacks { attempt: self.attempt });
+        }
+    }
+
+    pub(super) fn on_stacks_gathered(&mut self, stacks: &[RankStack], now: Duration, out: &mut Outcome<R>) {
+        if !std::mem::take(&mut self.hang.asked) || self.state != State::Running {
+            return;
+        }
+        let stuck = self.stuck(now);
+        if stuck.is_empty() {
+            return;
+        }
+        let seconds = self.hang.patience().as_secs_f64();
+        let sentence = format!("no progress for {seconds} s: {}", summarize(stacks, &stuck));
+        out.reason.clone_from(&sentence);
+        self.hang.told = stuck;
+        if self.hang.timeout.is_some() {
+            let failure = Failure::new(ErrorCode::Hang, sentence)
+                .hint("the stacks of every rank are in `stacks.txt` of the run's directory")
+                .hint("RunConfig(hang_timeout=…) is how long a rank may go without a report, output or a collective of ours");
+            self.fail_run(failure, out);
+        } else {
+            out.commands.push(Command::Warn(sentence));
+        }
+    }
+
+    /// Ranks that run the function and have not moved for as long as patience lasts.
+    fn stuck(&self, now: Duration) -> Vec<Rank> {
+        let running = (0..).zip(&self.workers).filter(|(_, state)| **state == WorkerState::Running);
+        running
+            .map(|(rank, _)| Rank(rank))
+            .filter(|rank| now.saturating_sub(self.hang.last[rank.index()]) >= self.hang.patience())
+            .collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! What the head decides, in the words of the journal and of the error files.
+
+use carril_core::{Command, Ending, Event, Timer};
+use carril_types::Rank;
+
+use crate::run::RankReport;
+
+/// How an event stands in the journal, and whether it does when nothing was decided on it: reports are not in it.
+pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
+    let (text, always) = match event {
+        Event::Reported { rank, sequence, .. } => return (Described::Reported(*rank, *sequence), false),
+        Event::Progressed { rank } => return (Described::Progressed(*rank), false),
+        Event::WorkerWaits { rank, kind, sequence, .. } => {
+            (format!("WorkerWaits: rank {rank}, {} {}", kind.name(), sequence + 1), false)
+        }
+        Event::TimerFired(Timer::Gather) => ("TimerFired: the failures are gathered".into(), false),
+        Event::TimerFired(timer) => (format!("TimerFired: {timer:?}"), false),
+        Event::StacksGathered(_) => ("StacksGathered".into(), true),
+        Event::Placed => ("Placed".into(), true),
+        Event::Refused(failure) => (format!("Refused: {}", failure.message), true),
+        Event::WorkerStarted { rank } => (format!("WorkerStarted: rank {rank}"), true),
+        Event::WorkerReady { rank } => (format!("WorkerReady: rank {rank}"), true),
+        Event::CheckpointCommitted { iteration, path } => {
+            (format!("CheckpointCommitted: report {iteration}, {path}"), true)
+        }
+        Event::CheckpointRejected { iteration, .. } => (format!("CheckpointRejected: report {iteration}"), true),
+        Event::WorkerReturned { rank, .. } => (format!("WorkerReturned: rank {rank}"), true),
+        Event::WorkerFailed(failure) => (format!("WorkerFailed: {}", failure.headline()), true),
+        Event::WorkerExited { rank, exit, .. } => (format!("WorkerExited: rank {rank}, {exit}"), true),
+        Event::WorkerNotStarted { rank, failure } => {
+            (format!("WorkerNotStarted: rank {rank}, {}", failure.message), true)
+        }
+        Event::StopRequested { reason, force } => (format!("StopRequested: {reason}, force {force}"), true),
+    };
+    (Described::Text(text), always)
+}
+
+/// What happens a hundred thousand times a second is put into words only when it has to be.
+pub(crate) enum Described {
+    Text(String),
+    Reported(Rank, u64),
+    Progressed(Rank),
+}
+
+impl From<Described> for String {
+    fn from(described: Described) -> Self {
+        match described {
+            Described::Text(text) => text,
+            Described::Reported(rank, sequence) => format!("Reported: rank {rank}, report {}", sequence + 1),
+            Described::Progressed(rank) => format!("Progressed: rank {rank}"),
+        }
+    }
+}
+
+pub(crate) fn name_of(command: &Command<RankReport>) -> Option<String> {
+    match command {
+        Command::ChangeStatus(status) => Some(format!("ChangeStatus: {status}")),
+        Command::StartGroup { attempt } => Some(format!("StartGroup: attempt {}", attempt.0)),
+        Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0)),
+        Command::EndRun(ending) => Some(format!("EndRun: {}, {}", ending.status, ending.headline)),
+        Command::GatherStacks { .. } => Some("GatherStacks".to_owned()),
+        Command::Warn(text) => Some(format!("Warn: {text}")),
+        Command::CommitReport { .. }
+        | Command::Release { .. }
+        | Command::SetTimer { .. }
+        | Command::TellFailures(_) => None,
+    }
+}
+
+pub(crate) fn error_files(ending: &Ending) -> (String, serde_json::Value) {
+    let mut text = ending.headline.clone();
+    for hint in ending.failure.iter().flat_map(|failure| &failure.hints) {
+        text.push_str("\nhint: ");
+        text.push_str(hint);
+    }
+    for failure in &ending.failures {
+        text.push_str("\n\n");
+        text.push_str(&failure.headline());
+        text.push('\n');
+        text.push_str(failure.traceback.trim_end());
+    }
+    text.push('\n');
+    let json = serde_json::json!({
+        "headline": ending.headline,
+        "status": ending.status,
+        "failure": ending.failure,
+        "failures": ending.failures,
+    });
+    (text, json)
+}
