@@ -51,7 +51,7 @@ def plainly(scripts: Scripts) -> dict[str, str]:
 
 
 PLACE = """
-    import json, os, sys
+    import json, os, sys, time
     import mine
     from carril import train
 
@@ -69,7 +69,11 @@ PLACE = """
             "stdin": os.readlink("/proc/self/fd/0"),
             "session": os.getsid(0) == os.getpid(),
             "parent": os.getppid(),
-        }), flush=True)
+            "threads": os.environ.get("OMP_NUM_THREADS"),
+        }))
+        # Not flushed, and no more of it: it is shown all the same, as it would be on a terminal.
+        while not os.path.exists("../seen"):
+            time.sleep(0.01)
 
     if __name__ == "__main__":
         import carril
@@ -94,7 +98,11 @@ def test_workers_have_the_drivers_directory_path_variables_and_arguments(scripts
     source = PLACE if how == "forked" else PLACE.replace("import mine", "import mine, restless").replace("carril.init()", "restless.provoke()")
     scripts.write("VALUE = 'beside the script'\n", "beside.py")
     scripts.write("VALUE = 'imported by the script'\n", "mine.py")
-    output = scripts.run(source, "--epochs", "3", MINE="yes", **environment)
+    script = scripts.start(source, "--epochs", "3", MINE="yes", **environment)
+    script.wait_for(r"\(rank \d\) facts ", times=2)
+    (scripts.directory / "seen").touch()
+    assert script.finish() == 0, script.output
+    output = script.output
     assert (PLAIN in output) == (how == PLAIN), output
     facts = [json.loads(text) for text in re.findall(r"\(rank \d\) facts (.*)", output)]
     assert len(facts) == 2
@@ -107,6 +115,7 @@ def test_workers_have_the_drivers_directory_path_variables_and_arguments(scripts
         assert fact["script"] == str(scripts.directory / "script.py")
         assert fact["stdin"] == "/dev/null"
         assert fact["session"] is True
+        assert fact["threads"] == "1"
         assert fact["path"] == path
     assert facts[0]["parent"] == facts[1]["parent"] != os.getpid()
 

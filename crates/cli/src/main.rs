@@ -1,10 +1,19 @@
 //! The `carril` command.
 
 mod as_ray;
+mod explain;
+mod find;
+mod logs;
 mod private_head;
+mod runs;
+mod stacks;
+mod status;
+mod stop_run;
+mod table;
 
 use std::process::ExitCode;
 
+use carril_types::{ErrorCode, Origin};
 use clap::{Args, Parser, Subcommand};
 
 #[derive(Parser)]
@@ -18,6 +27,18 @@ struct Arguments {
 enum Command {
     /// Run a command in which the name `ray` stands for carril
     AsRay(as_ray::AsRay),
+    /// List runs: those that are live and those in the storage
+    Runs(runs::Runs),
+    /// Show how live runs stand, or one run
+    Status(status::Status),
+    /// Print what the workers of a run printed
+    Logs(logs::Logs),
+    /// Tell what happened in a run, in order, and why
+    Explain(explain::Explain),
+    /// Show where every rank of a live run is
+    Stacks(stacks::Stacks),
+    /// Stop a live run
+    StopRun(stop_run::StopRun),
     /// The head and agent of one driver; started by the driver, not by people
     #[command(hide = true)]
     PrivateHead(private_head::PrivateHead),
@@ -55,8 +76,30 @@ fn named_amount(text: &str) -> Result<(String, f64), String> {
 }
 
 fn main() -> ExitCode {
-    match Arguments::parse().command {
-        Command::AsRay(command) => command.run(),
-        Command::PrivateHead(command) => command.run(),
+    let result = match Arguments::parse().command {
+        Command::AsRay(command) => return command.run(),
+        Command::PrivateHead(command) => return command.run(),
+        Command::Runs(command) => command.run(),
+        Command::Status(command) => command.run(),
+        Command::Logs(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Stacks(command) => command.run(),
+        Command::StopRun(command) => command.run(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("error: {failure}");
+            ExitCode::from(exit_code(failure.code))
+        }
+    }
+}
+
+/// 2 for what was asked wrongly, 3 for what the machine could not do.
+fn exit_code(code: ErrorCode) -> u8 {
+    match code.origin() {
+        Origin::User => 2,
+        Origin::Infrastructure | Origin::Preemption => 3,
+        Origin::Carril => 101,
     }
 }

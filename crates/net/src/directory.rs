@@ -54,6 +54,19 @@ impl Drop for PrivateDirectory {
     }
 }
 
+/// The sockets of this user's heads on this machine, dead ones among them.
+pub fn head_sockets() -> Vec<PathBuf> {
+    let Ok(entries) =
+        root().and_then(|root| fs::read_dir(&root).map_err(|source| DirectoryError::Io { path: root.clone(), source }))
+    else {
+        return Vec::new();
+    };
+    let mut sockets: Vec<PathBuf> = entries.flatten().map(|entry| entry.path().join("head.sock")).collect();
+    sockets.retain(|socket| socket.exists());
+    sockets.sort();
+    sockets
+}
+
 /// Removes what processes that are gone have left behind.
 pub fn sweep() {
     let Ok(root) = root() else { return };

@@ -11,6 +11,6 @@ mod socket;
 mod status;
 
 pub use blobs::{chunks, receive};
-pub use directory::{DirectoryError, PrivateDirectory, sweep};
+pub use directory::{DirectoryError, PrivateDirectory, head_sockets, sweep};
 pub use socket::{accept_own, check_versions, connect};
 pub use status::{from_status, to_status};

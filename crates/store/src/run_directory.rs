@@ -25,6 +25,21 @@ pub struct RunRecord {
     pub asked: serde_json::Value,
 }
 
+impl RunRecord {
+    /// What the directory says of its run; `None` where it holds none.
+    pub fn read(directory: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(directory.join("run.json")).ok()?).ok()
+    }
+
+    /// The status in the word for people: a run whose owner is gone is not running, whatever it says.
+    pub fn status_word(&self) -> &'static str {
+        if self.status.is_end() || self.owner.is_alive() == Some(true) {
+            return self.status.name();
+        }
+        if self.owner.is_alive().is_none() { "unreachable" } else { "unfinished" }
+    }
+}
+
 pub struct RunDirectory {
     path: PathBuf,
     record: RunRecord,
@@ -100,8 +115,7 @@ impl RunDirectory {
 
 fn check_existing(path: &Path, name: &str, on_existing: OnExisting) -> Result<(), StoreError> {
     let (name, path) = (name.to_owned(), path.to_owned());
-    let record = fs::read(path.join("run.json")).ok().and_then(|json| serde_json::from_slice::<RunRecord>(&json).ok());
-    let Some(record) = record else {
+    let Some(record) = RunRecord::read(&path) else {
         let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
         return if empty { Ok(()) } else { Err(StoreError::RunExists { name, path }) };
     };

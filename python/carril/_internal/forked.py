@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from carril._internal.worker import run_and_exit
+from carril._internal.worker import run_and_exit, show_lines_as_they_come
 
 
 def become_worker(
@@ -50,11 +50,7 @@ def _redirect(output: int) -> None:
     os.dup2(output, 2)
     if output > 2:
         os.close(output)
-    for stream in (sys.stdout, sys.stderr):
-        # Lines are shown as they come. What cannot be encoded is shown escaped, and ends nothing.
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True, errors="backslashreplace")
+    show_lines_as_they_come()
 
 
 def _leave_exit_functions_to_the_zygote() -> None:

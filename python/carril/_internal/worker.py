@@ -75,6 +75,21 @@ def _show_stacks_when_asked() -> bool:
     return True
 
 
+def show_lines_as_they_come() -> None:
+    """Output goes to a file, which Python would fill in blocks. What cannot be encoded is shown escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True, errors="backslashreplace")
+
+
+def _take_the_drivers_path() -> None:
+    """The agent gives it as PYTHONPATH, to which a new interpreter adds entries that the driver does not have."""
+    path = os.environ.get("PYTHONPATH", "")
+    if path:
+        sys.path[:] = path.split(os.pathsep)
+
+
 def _run(session: Session) -> str | None:
     """Runs the function. Returns the hash of the blob with what this rank returned, where the driver wants it."""
     from carril.train import _session
@@ -156,4 +171,6 @@ def _run_exit_functions() -> None:
 
 
 if __name__ == "__main__":
+    _take_the_drivers_path()
+    show_lines_as_they_come()
     run_and_exit()

@@ -81,16 +81,17 @@ def fit_locally(trainer: "DataParallelTrainer", arguments: tuple[Any, ...]) -> R
         )
     before = _session.entered()
     session = LocalSession(trainer.run_config.name or "local")
+    backend = trainer.backend_config
     try:
         _session.enter(session)
         _session.set_details({"resources": {}})
-        backend = trainer.backend_config
         if backend is not None:
             backend.setup(session)
         value = trainer.train_loop_per_worker(*arguments)
+    finally:
+        # Also after a failure: this process goes on, and may call `fit()` again.
         if backend is not None:
             backend.teardown()
-    finally:
         _session.enter(before)
         _one_at_a_time.release()
     return Result(

@@ -44,8 +44,11 @@ class TorchConfig(BackendConfig):
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", str(device))
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        if getattr(session, "is_local", False) and "RANK" not in os.environ:
-            return
+        if getattr(session, "is_local", False):
+            from carril.train._local import under_torchrun
+
+            if not under_torchrun():
+                return
         backend = self.backend or ("nccl" if device.type == "cuda" else "gloo")
         if "nccl" in backend and "TORCH_NCCL_BLOCKING_WAIT" not in os.environ:
             # A rank that waits for a dead one ends, and does not hang.

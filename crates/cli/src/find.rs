@@ -1,0 +1,120 @@
+//! Finds runs: in the heads of this user on this machine, and in the storage.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carril_client::Client;
+use carril_net::head_sockets;
+use carril_proto::v1::RunSummary;
+use carril_store::RunRecord;
+use carril_types::{ErrorCode, Failure};
+use clap::Args;
+
+/// A head that does not answer within this time is passed over.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where runs are looked for besides the live heads.
+#[derive(Args, Clone, Debug)]
+pub struct Storage {
+    /// Where runs are kept, instead of ~/carril_results and ~/ray_results
+    #[arg(long, value_name = "PATH")]
+    storage: Option<PathBuf>,
+}
+
+/// A run that is known to a live head.
+pub struct Live {
+    pub client: Client,
+    pub summary: RunSummary,
+}
+
+impl Storage {
+    fn directories(&self) -> Vec<PathBuf> {
+        if let Some(storage) = &self.storage {
+            return vec![storage.clone()];
+        }
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        vec![home.join("carril_results"), home.join("ray_results")]
+    }
+
+    /// Every run in the storage, with its directory.
+    pub fn stored(&self) -> Vec<(PathBuf, RunRecord)> {
+        let directories = self.directories();
+        let entries = directories.iter().filter_map(|directory| std::fs::read_dir(directory).ok()).flatten().flatten();
+        entries.filter_map(|entry| RunRecord::read(&entry.path()).map(|record| (entry.path(), record))).collect()
+    }
+
+    /// The directory of a run that is given by its path, its name or its id.
+    pub async fn directory_of(&self, run: &str) -> Result<PathBuf, Failure> {
+        if let Some(live) = live_runs().await.into_iter().find(|live| is_meant(run, &live.summary)) {
+            return Ok(PathBuf::from(live.summary.path));
+        }
+        if RunRecord::read(Path::new(run)).is_some() {
+            return Ok(PathBuf::from(run));
+        }
+        let stored = self.stored();
+        let meant = |(path, record): &&(PathBuf, RunRecord)| {
+            record.name == run || is_id(run, &record.run_id) || path.file_name().is_some_and(|name| name == run)
+        };
+        match stored.iter().find(meant) {
+            Some((path, _)) => Ok(path.clone()),
+            None => Err(unknown(run, stored.iter().map(|(_, record)| record.name.as_str()))),
+        }
+    }
+}
+
+/// Every run of every live head of this user.
+pub async fn live_runs() -> Vec<Live> {
+    let mut all = Vec::new();
+    for socket in head_sockets() {
+        let asked = async {
+            let client = Client::connect(&socket).await?;
+            let runs = client.runs().await?;
+            Ok::<_, Failure>((client, runs))
+        };
+        // One that is dead or of another version is not ours to speak of here.
+        let Ok(Ok((client, runs))) = tokio::time::timeout(PATIENCE, asked).await else { continue };
+        all.extend(runs.into_iter().map(|summary| Live { client: client.clone(), summary }));
+    }
+    all
+}
+
+/// The live run that is meant, or a failure that says what there is.
+pub async fn live_run(run: &str) -> Result<Live, Failure> {
+    let mut live = live_runs().await;
+    live.retain(|live| !matches!(live.summary.status.as_str(), "finished" | "failed" | "aborted"));
+    match live.iter().position(|live| is_meant(run, &live.summary)) {
+        Some(at) => Ok(live.swap_remove(at)),
+        None => {
+            let names: Vec<&str> = live.iter().map(|live| live.summary.name.as_str()).collect();
+            let known =
+                if names.is_empty() { "none is live".to_owned() } else { format!("live are: {}", names.join(", ")) };
+            Err(Failure::new(ErrorCode::NotFound, format!("no live run `{run}` on this machine")).hint(known))
+        }
+    }
+}
+
+/// Drives one question to its end.
+pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(ErrorCode::Internal, format!("cannot start: {error}")))?;
+    runtime.block_on(future)
+}
+
+fn is_meant(run: &str, summary: &RunSummary) -> bool {
+    summary.name == run || is_id(run, &summary.run_id) || summary.path == run.trim_end_matches('/')
+}
+
+/// The first digits of an id are enough.
+fn is_id(run: &str, id: &str) -> bool {
+    run.len() >= 4 && id.starts_with(run)
+}
+
+fn unknown<'a>(run: &str, names: impl Iterator<Item = &'a str>) -> Failure {
+    let failure = Failure::new(ErrorCode::NotFound, format!("there is no run `{run}`"));
+    let near = names.filter(|name| name.starts_with(run) || run.starts_with(name)).take(5).collect::<Vec<_>>();
+    if near.is_empty() {
+        failure.hint("`carril runs` lists them; --storage says where they are kept")
+    } else {
+        failure.hint(format!("perhaps one of: {}", near.join(", ")))
+    }
+}

@@ -1,0 +1,63 @@
+//! Plain tables and times, for people.
+
+use carril_types::{Metrics, Value};
+
+/// Columns as wide as their widest cell; the last one is not padded.
+pub fn print_table(rows: &[Vec<String>]) {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+}
+
+/// Local time of a Unix time, to the second.
+pub fn local_time(seconds: f64) -> String {
+    jiff::Timestamp::from_millisecond((seconds * 1000.0) as i64)
+        .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S").to_string())
+        .unwrap_or_default()
+}
+
+/// The fields that are added to every report: not what a person asks for first.
+const AUTOMATIC: &[&str] = &[
+    "training_iteration",
+    "_training_iteration",
+    "time_this_iter_s",
+    "time_total_s",
+    "time_since_restore",
+    "iterations_since_restore",
+    "timesteps_total",
+    "warmup_time",
+    "timestamp",
+    "date",
+    "pid",
+    "hostname",
+    "node_ip",
+    "trial_id",
+    "experiment_id",
+    "experiment_tag",
+    "done",
+    "config",
+    "checkpoint_dir_name",
+];
+
+/// The user's own metrics of a report, in a line.
+pub fn own_metrics(metrics: &Metrics) -> String {
+    let mut parts = Vec::new();
+    metrics.for_each_flat(&mut |name, value| {
+        let top = name.split('/').next().unwrap_or(name);
+        if AUTOMATIC.contains(&top) {
+            return;
+        }
+        parts.push(match value {
+            Value::Float(number) => format!("{name} {number:.4}"),
+            Value::Int(number) => format!("{name} {number}"),
+            Value::Text(text) => format!("{name} {text}"),
+            Value::Bool(flag) => format!("{name} {flag}"),
+            _ => return,
+        });
+    });
+    parts.join(", ")
+}
