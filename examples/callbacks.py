@@ -1,6 +1,7 @@
 """Follows a run from the driver: a callback that sees every report of every rank as it comes, and stops nothing.
 
-The callback's methods run in this process, on a thread of their own, fed by a bounded queue.
+The callback's methods run in this process, in the thread that called `fit()`. A callback that is slow slows the run,
+and loses nothing.
 
 Run it with `python examples/callbacks.py`.
 """

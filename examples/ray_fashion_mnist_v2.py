@@ -13,7 +13,7 @@ import tempfile
 import ray
 import ray.train
 import torch
-from ray.train import Checkpoint, RunConfig, ScalingConfig
+from ray.train import Checkpoint, ScalingConfig
 from ray.train.torch import TorchTrainer, prepare_data_loader, prepare_model
 from sklearn.datasets import load_digits
 from torch import nn
@@ -86,7 +86,6 @@ def train_pictures(num_workers: int, use_gpu: bool, epochs: int, batch_size: int
         train_loop_per_worker=train_func_per_worker,
         train_loop_config={"lr": 0.1, "epochs": epochs, "batch_size_per_worker": batch_size // num_workers},
         scaling_config=ScalingConfig(num_workers=num_workers, use_gpu=use_gpu),
-        run_config=RunConfig(storage_path=tempfile.mkdtemp(prefix="pictures-")),
     )
     result = trainer.fit()
     accuracy, loss = result.metrics["accuracy"], result.metrics["loss"]

@@ -93,6 +93,7 @@ def head() -> Iterator[None]:
     import carril
     from carril._internal import driver
 
+    carril.shutdown()  # a test that failed may have left one
     carril.init(num_cpus=8)
     client = driver.ensure_client()
     _shared.append(_Shared(client.head_pid, client.directory))
@@ -143,17 +144,29 @@ def _temporary_entries() -> set[str]:
     return found
 
 
-def _leftovers(segments: set[str], entries: set[str]) -> list[str]:
+class _Before(NamedTuple):
+    """What was there when a test began: an earlier test's leftovers are told once, after that test."""
+
+    processes: set[int]
+    segments: set[str]
+    entries: set[str]
+
+
+def _now() -> _Before:
+    return _Before({process.pid for process in processes()}, set(os.listdir("/dev/shm")), _temporary_entries())
+
+
+def _leftovers(before: _Before) -> list[str]:
     heads = {shared.head for shared in _shared}
     living = [process for process in processes() if process.pid not in heads]
     # The zygote of the shared head stays. A forked worker looks like it, so it may be one and no more.
     zygotes = [p for p in living if p.parent in heads and "carril._internal.zygote" in p.command]
     if len(zygotes) == 1:
         living.remove(zygotes[0])
-    found = [f"{process}" for process in living]
-    kept = entries | {shared.directory for shared in _shared}
+    found = [f"{process}" for process in living if process.pid not in before.processes]
+    kept = before.entries | {shared.directory for shared in _shared}
     found.extend(sorted(_temporary_entries() - kept))
-    found.extend(f"/dev/shm/{name}" for name in sorted(set(os.listdir("/dev/shm")) - segments))
+    found.extend(f"/dev/shm/{name}" for name in sorted(set(os.listdir("/dev/shm")) - before.segments))
     found.extend(_listeners([os.getpid(), *heads, *(process.pid for process in zygotes)]))
     return found
 
@@ -161,14 +174,14 @@ def _leftovers(segments: set[str], entries: set[str]) -> list[str]:
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind() -> Iterator[None]:
     """After the test there is nothing of ours that was not there before it, but for the shared head."""
-    segments, entries = set(os.listdir("/dev/shm")), _temporary_entries()
+    before = _now()
     yield
     import gc
 
     # Temporary checkpoints go with the last reference to them, which may be in a cycle.
     gc.collect()
     wait_until(
-        lambda: not _leftovers(segments, entries),
+        lambda: not _leftovers(before),
         "everything that the test started is gone",
-        lambda: f"left behind: {_leftovers(segments, entries)}",
+        lambda: f"left behind: {_leftovers(before)}",
     )

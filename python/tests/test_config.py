@@ -136,6 +136,9 @@ def test_every_field_has_its_default_and_the_configuration_pickles(cls: Any) -> 
         (lambda: RunConfig(metrics_reduce={"loss": "median"}), "has 'loss': 'median': it must be one of mean, sum,"),
         (lambda: RunConfig(local_dir="a", storage_path="b"), "has `storage_path` and `local_dir`\nhint: `local_dir` is"),
         (lambda: RunConfig(failure_config=3), "`failure_config` is a int: it must be a `FailureConfig` or a dict"),  # type: ignore[arg-type]
+        (lambda: RunConfig(hang_timeout=0), "`RunConfig.hang_timeout` is 0: it must be above 0"),
+        (lambda: RunConfig(hang_timeout=float("inf")), "`RunConfig.hang_timeout` is inf: it must be above 0"),
+        (lambda: RunConfig(hang_timeout="1m"), "`RunConfig.hang_timeout` is '1m': it must be a number of seconds"),  # type: ignore[arg-type]
         (lambda: LoggingConfig(log_level="loud"), "`LoggingConfig.log_level` is 'LOUD': it must be one of"),
         (lambda: DataConfig(datasets_to_split="some"), "is 'some': it must be 'all' or a list of names"),
         (lambda: ValidationTaskConfig(timeout_s=0), "`ValidationTaskConfig.timeout_s` is 0: it must be above 0"),
@@ -236,7 +239,6 @@ UNBUILT: list[tuple[dict[str, Any], str]] = [
     ({"storage_path": "s3://bucket/runs"}, "`storage_path` is `s3://bucket/runs`: storage behind a URI is not built"),
     ({"stop": {"loss": 0.1}}, "stopping by a condition is not built yet"),
     ({"progress_reporter": object()}, "progress reporters are not built yet"),
-    ({"hang_timeout": 5.0}, "the detection of hangs is not built yet"),
     ({"resume": True}, "resuming is not built yet"),
     ({"log_to_file": True}, "`RunConfig(log_to_file=True)` is not built yet\nhint: the output of every rank is kept"),
     ({"worker_runtime_env": {"pip": ["x"]}}, "`worker_runtime_env['pip']` is not built yet\nhint: "),

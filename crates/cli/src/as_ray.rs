@@ -54,6 +54,7 @@ impl AsRay {
             cpus: self.limits.num_cpus,
             gpus: self.limits.num_gpus,
             resources: self.limits.resources.clone(),
+            environment: Vec::new(),
         };
         let wanted =
             script.is_some() || options.cpus.is_some() || options.gpus.is_some() || !options.resources.is_empty();

@@ -13,6 +13,8 @@ pub struct PrivateOptions {
     pub cpus: Option<f64>,
     pub gpus: Option<f64>,
     pub resources: Vec<(String, f64)>,
+    /// Variables that are set for the process besides the driver's.
+    pub environment: Vec<(String, String)>,
 }
 
 impl PrivateOptions {
@@ -45,6 +47,7 @@ pub fn start_private(command: &Path, driver: u32, options: &PrivateOptions) -> R
         .arg("private-head")
         .arg(format!("--driver={driver}"))
         .args(options.arguments())
+        .envs(options.environment.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     // SAFETY: only a call that is safe between fork and exec is made.

@@ -10,6 +10,7 @@
 //!
 //! Restarts are not here yet: a failure of any rank ends the run.
 
+mod events;
 mod hang;
 mod report;
 
@@ -18,8 +19,9 @@ use std::time::Duration;
 
 use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
 
-use crate::collate::{Collated, Collator};
-use crate::stacks::RankStack;
+use self::events::progress_of;
+pub use self::events::{Command, Ending, Event, Outcome, Timer};
+use crate::collate::Collator;
 use crate::waits::{Released, Wait, WaitKind, Waits, ranks_text};
 
 /// How long the other ranks may add their own failures to the first one before all are ended.
@@ -30,130 +32,6 @@ const LEAVE: Duration = Duration::from_secs(10);
 const CLEAN_UP: Duration = Duration::from_millis(1_500);
 /// How often a wait that goes on is told of.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event<R> {
-    /// The placement found room.
-    Placed,
-    /// The group can never be placed, or its files cannot be made.
-    Refused(Failure),
-    WorkerStarted {
-        rank: Rank,
-    },
-    WorkerReady {
-        rank: Rank,
-    },
-    Reported {
-        rank: Rank,
-        sequence: u64,
-        report: R,
-        checkpoint: bool,
-    },
-    CheckpointCommitted {
-        iteration: u64,
-        path: String,
-    },
-    CheckpointRejected {
-        iteration: u64,
-        failure: Failure,
-    },
-    WorkerWaits {
-        rank: Rank,
-        kind: WaitKind,
-        sequence: u64,
-        payload: Vec<u8>,
-    },
-    WorkerReturned {
-        rank: Rank,
-        value: Option<String>,
-    },
-    WorkerFailed(WorkerFailure),
-    WorkerExited {
-        rank: Rank,
-        exit: ExitStatus,
-        last_output: String,
-        /// What the kernel's counters say, when it was the kernel that ended the process for its memory.
-        out_of_memory: Option<String>,
-    },
-    /// The rank has printed something: it lives.
-    Progressed {
-        rank: Rank,
-    },
-    StacksGathered(Vec<RankStack>),
-    WorkerNotStarted {
-        rank: Rank,
-        failure: Failure,
-    },
-    StopRequested {
-        reason: String,
-        force: bool,
-    },
-    TimerFired(Timer),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Timer {
-    /// The other ranks have had their time to tell of their failures.
-    Gather,
-    /// A wait or a start is still going on.
-    Warn,
-    /// Time to look for ranks without progress.
-    Hang,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Command<R> {
-    ChangeStatus(RunStatus),
-    StartGroup {
-        attempt: Attempt,
-    },
-    /// Workers that do not leave within `grace` are killed.
-    StopGroup {
-        attempt: Attempt,
-        grace: Duration,
-    },
-    /// `checkpoint`: these ranks have staged files for it, to be committed with it.
-    CommitReport {
-        collated: Collated<R>,
-        checkpoint: Vec<Rank>,
-    },
-    Release {
-        rank: Rank,
-        kind: WaitKind,
-        sequence: u64,
-        result: Result<Vec<u8>, Failure>,
-    },
-    SetTimer {
-        timer: Timer,
-        after: Duration,
-    },
-    Warn(String),
-    /// Asks every rank where it is; the answer is `StacksGathered`.
-    GatherStacks {
-        attempt: Attempt,
-    },
-    TellFailures(Vec<WorkerFailure>),
-    EndRun(Ending),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Ending {
-    pub status: RunStatus,
-    pub headline: String,
-    /// Absent when the run finished.
-    pub failure: Option<Failure>,
-    /// The first failure first.
-    pub failures: Vec<WorkerFailure>,
-    /// By rank.
-    pub return_values: Vec<Option<String>>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Outcome<R> {
-    pub commands: Vec<Command<R>>,
-    /// Why, in a sentence that the journal, the log and the status show. Empty for an event that decides nothing.
-    pub reason: String,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerState {
@@ -263,7 +141,7 @@ impl<R> RunMachine<R> {
         match event {
             Event::Placed => self.on_placed(&mut out),
             Event::Refused(failure) => self.on_refused(failure, &mut out),
-            Event::WorkerStarted { rank } => self.on_worker_started(rank, &mut out),
+            Event::WorkerStarted { rank } => self.on_worker_started(rank),
             Event::WorkerReady { rank } => self.on_worker_ready(rank, &mut out),
             Event::Reported { rank, sequence, report, checkpoint } => {
                 self.on_reported(rank, sequence, report, checkpoint, &mut out);
@@ -318,10 +196,9 @@ impl<R> RunMachine<R> {
         out.commands.push(Command::EndRun(ending));
     }
 
-    fn on_worker_started(&mut self, rank: Rank, out: &mut Outcome<R>) {
+    fn on_worker_started(&mut self, rank: Rank) {
         if self.workers[rank.index()] == WorkerState::NotStarted {
             self.move_worker(rank, WorkerState::Started);
-            out.reason = format!("rank {rank} has a process");
         }
     }
 
@@ -405,7 +282,6 @@ impl<R> RunMachine<R> {
             return;
         }
         self.mark_gone(rank);
-        out.reason = format!("the process of rank {rank} ended with {exit}");
         if !before.is_told() && !matches!(self.state, State::Stopping(_)) {
             self.on_worker_failed(failure, out);
         } else if before == WorkerState::Returned && exit != ExitStatus::Code(0) && self.is_finishing() {
@@ -486,6 +362,9 @@ impl<R> RunMachine<R> {
     /// Once every rank has failed, returned or gone, there is nothing to gather any more.
     fn stop_if_all_told(&mut self, out: &mut Outcome<R>) {
         if self.state == State::Gathering && self.counts.untold == 0 {
+            if out.reason.is_empty() {
+                out.reason = "every rank has told how it ended".to_owned();
+            }
             let ending = self.ending_of_failure();
             self.stop_group(ending, Duration::ZERO, out);
         }
@@ -597,17 +476,6 @@ impl<R> RunMachine<R> {
         if self.state == State::Gathering {
             assert!(!self.failures.is_empty(), "RUN-2: nothing is stopped without a cause");
         }
-    }
-}
-
-/// The rank that an event shows to be alive and getting on.
-fn progress_of<R>(event: &Event<R>) -> Option<Rank> {
-    match event {
-        Event::WorkerReady { rank }
-        | Event::Reported { rank, .. }
-        | Event::WorkerWaits { rank, .. }
-        | Event::Progressed { rank } => Some(*rank),
-        _ => None,
     }
 }
 

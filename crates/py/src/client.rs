@@ -57,7 +57,7 @@ impl Client {
         resources: Option<HashMap<String, f64>>,
     ) -> PyResult<Self> {
         let resources = resources.unwrap_or_default().into_iter().collect();
-        let options = PrivateOptions { cpus: num_cpus, gpus: num_gpus, resources };
+        let options = PrivateOptions { cpus: num_cpus, gpus: num_gpus, resources, environment: Vec::new() };
         let started = py.detach(|| carril_client::start_private(Path::new(binary), std::process::id(), &options));
         let head = started.map_err(|failure| raise(py, failure))?;
         Self::open(py, head.socket.clone(), Some(head))

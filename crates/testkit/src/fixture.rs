@@ -28,6 +28,8 @@ pub struct Fixture {
     pub head: PrivateHead,
     pub client: Client,
     pub storage: tempfile::TempDir,
+    /// Where the head has its directory.
+    pub runtime: tempfile::TempDir,
     worker: PathBuf,
     names: std::cell::Cell<u32>,
 }
@@ -35,11 +37,14 @@ pub struct Fixture {
 impl Fixture {
     /// `bin` is the directory in which the built programs lie.
     pub async fn start(bin: &Path, cpus: f64) -> Self {
-        let options = PrivateOptions { cpus: Some(cpus), ..PrivateOptions::default() };
+        // A runtime directory of its own: the heads of other tests are not seen.
+        let runtime = tempfile::tempdir().expect("there is a temporary directory");
+        let environment = vec![("XDG_RUNTIME_DIR".to_owned(), runtime.path().display().to_string())];
+        let options = PrivateOptions { cpus: Some(cpus), environment, ..PrivateOptions::default() };
         let head = start_private(&bin.join("carril"), std::process::id(), &options).expect("a private head starts");
         let client = Client::connect(&head.socket).await.expect("it answers");
         let storage = tempfile::tempdir().expect("there is a temporary directory");
-        Self { head, client, storage, worker: bin.join("carril-test-worker"), names: std::cell::Cell::new(0) }
+        Self { head, client, storage, runtime, worker: bin.join("carril-test-worker"), names: std::cell::Cell::new(0) }
     }
 
     pub fn spec(&self, workers: u32, behaviour: &[&str]) -> RunSpec {

@@ -1,0 +1,144 @@
+//! The words of the run controller: what can happen, what it can order, and how a run can end.
+
+use std::time::Duration;
+
+use carril_types::{Attempt, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+
+use crate::collate::Collated;
+use crate::stacks::RankStack;
+use crate::waits::WaitKind;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event<R> {
+    /// The placement found room.
+    Placed,
+    /// The group can never be placed, or its files cannot be made.
+    Refused(Failure),
+    WorkerStarted {
+        rank: Rank,
+    },
+    WorkerReady {
+        rank: Rank,
+    },
+    Reported {
+        rank: Rank,
+        sequence: u64,
+        report: R,
+        checkpoint: bool,
+    },
+    CheckpointCommitted {
+        iteration: u64,
+        path: String,
+    },
+    CheckpointRejected {
+        iteration: u64,
+        failure: Failure,
+    },
+    WorkerWaits {
+        rank: Rank,
+        kind: WaitKind,
+        sequence: u64,
+        payload: Vec<u8>,
+    },
+    WorkerReturned {
+        rank: Rank,
+        value: Option<String>,
+    },
+    WorkerFailed(WorkerFailure),
+    WorkerExited {
+        rank: Rank,
+        exit: ExitStatus,
+        last_output: String,
+        /// What the kernel's counters say, when it was the kernel that ended the process for its memory.
+        out_of_memory: Option<String>,
+    },
+    /// The rank has printed something: it lives.
+    Progressed {
+        rank: Rank,
+    },
+    StacksGathered(Vec<RankStack>),
+    WorkerNotStarted {
+        rank: Rank,
+        failure: Failure,
+    },
+    StopRequested {
+        reason: String,
+        force: bool,
+    },
+    TimerFired(Timer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Timer {
+    /// The other ranks have had their time to tell of their failures.
+    Gather,
+    /// A wait or a start is still going on.
+    Warn,
+    /// Time to look for ranks without progress.
+    Hang,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command<R> {
+    ChangeStatus(RunStatus),
+    StartGroup {
+        attempt: Attempt,
+    },
+    /// Workers that do not leave within `grace` are killed.
+    StopGroup {
+        attempt: Attempt,
+        grace: Duration,
+    },
+    /// `checkpoint`: these ranks have staged files for it, to be committed with it.
+    CommitReport {
+        collated: Collated<R>,
+        checkpoint: Vec<Rank>,
+    },
+    Release {
+        rank: Rank,
+        kind: WaitKind,
+        sequence: u64,
+        result: Result<Vec<u8>, Failure>,
+    },
+    SetTimer {
+        timer: Timer,
+        after: Duration,
+    },
+    Warn(String),
+    /// Asks every rank where it is; the answer is `StacksGathered`.
+    GatherStacks {
+        attempt: Attempt,
+    },
+    TellFailures(Vec<WorkerFailure>),
+    EndRun(Ending),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ending {
+    pub status: RunStatus,
+    pub headline: String,
+    /// Absent when the run finished.
+    pub failure: Option<Failure>,
+    /// The first failure first.
+    pub failures: Vec<WorkerFailure>,
+    /// By rank.
+    pub return_values: Vec<Option<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome<R> {
+    pub commands: Vec<Command<R>>,
+    /// Why, in a sentence that the journal, the log and the status show. Empty for an event that decides nothing.
+    pub reason: String,
+}
+
+/// The rank that an event shows to be alive and getting on.
+pub(super) fn progress_of<R>(event: &Event<R>) -> Option<Rank> {
+    match event {
+        Event::WorkerReady { rank }
+        | Event::Reported { rank, .. }
+        | Event::WorkerWaits { rank, .. }
+        | Event::Progressed { rank } => Some(*rank),
+        _ => None,
+    }
+}

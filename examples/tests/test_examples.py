@@ -1,0 +1,70 @@
+"""Every example, run as its own docstring says, in a home of its own. A new example without a line here is an error."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[1]
+COMMAND = re.compile(r"^Run it with `(.*)`\.$", re.MULTILINE)
+
+# What the last lines of each example must say. The files that other examples run are named beside those.
+EXPECTED = {
+    "callbacks.py": r"rank 0 ended at loss 0\.1216; the best was 0\.0115 of rank 1",
+    "dataloader_workers.py": r"\S",
+    "digits.py": r"accuracy 9\d\.\d% with 4 tensors of weights in ",
+    "minimal.py": r"value 32\.0 after 5 reports: rank 0 of 2 got to 32\.0",
+    "ray_fashion_mnist.py": r"last result: loss 0\.\d+ in iteration 4",
+    "ray_fashion_mnist_v2.py": r"accuracy 9\d\.\d%, loss 0\.\d+, kept in .*ray_results",
+    "torchrun_style.py": r"(?s)2 ranks agree: loss 0\.\d+.*finished torchrun_script\.py: True",
+}
+RUN_BY_ANOTHER = {"torchrun_script.py": "torchrun_style.py"}
+
+
+def run(command: list[str], home: Path) -> str:
+    """Runs a command of the installed package from the root of the repository."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PATH": path}
+    done = subprocess.run(
+        command, cwd=EXAMPLES.parent, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_example_is_run_here() -> None:
+    there = {path.name for path in EXAMPLES.glob("*.py")}
+    assert there == set(EXPECTED) | set(RUN_BY_ANOTHER)
+    for name, other in RUN_BY_ANOTHER.items():
+        assert name in (EXAMPLES / other).read_text()
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_example_runs_as_it_says(name: str, tmp_path: Path) -> None:
+    (line,) = COMMAND.findall((EXAMPLES / name).read_text())
+    output = run(line.split(), tmp_path)
+    assert re.search(EXPECTED[name], output), output
+    # Its files are where runs are kept, and nothing else is left.
+    kept = "ray_results" if "as-ray" in line else "carril_results"
+    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(("carril-", "."))}
+    assert left == {kept}, left
+    (run_directory,) = (tmp_path / kept).iterdir()
+    assert (run_directory / "result.json").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["ray_fashion_mnist.py", "ray_fashion_mnist_v2.py"])
+def test_a_ray_script_runs_in_its_short_form_and_with_its_own_number_of_cpus(name: str, tmp_path: Path) -> None:
+    script = f"examples/{name}"
+    output = run(["carril", "as-ray", "--", "bash", "-lc", f"{sys.executable} {script} --smoke-test"], tmp_path)
+    assert re.search(r"last result: loss|accuracy \d", output), output
+
+
+def test_the_torchrun_script_runs_with_torchrun_as_well(tmp_path: Path) -> None:
+    """It is a script for torchrun, and not one of ours in disguise."""
+    output = run(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "examples/torchrun_script.py"], tmp_path
+    )
+    assert "2 ranks agree: loss 0." in output

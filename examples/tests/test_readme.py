@@ -1,0 +1,63 @@
+"""The snippets of the readme, run as a reader would: each piece of Python as a script, each command that is ours.
+
+Commands that build or install (`make`, `pip`) are what brought the package here, and are not run again.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OURS = ("carril ", "python ")
+
+
+def snippets(language: str) -> list[str]:
+    return [body for kind, body in FENCE.findall((ROOT / "README.md").read_text()) if kind == language]
+
+
+def commands() -> list[str]:
+    return [line for body in snippets("sh") for line in body.splitlines() if line.startswith(OURS)]
+
+
+def run(command: list[str], home: Path, directory: Path) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PATH": path}
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_snippets_to_run() -> None:
+    assert len(snippets("python")) >= 2
+    assert any("as-ray" in line for line in commands())
+
+
+@pytest.mark.parametrize("number", range(len(snippets("python"))))
+def test_a_piece_of_python_runs_as_a_script(number: int, tmp_path: Path) -> None:
+    script = tmp_path / "snippet.py"
+    script.write_text(snippets("python")[number])
+    output = run([sys.executable, str(script)], tmp_path, tmp_path)
+    assert " finished: 5 reports in " in output
+    # The line that the snippet prints itself is the last one, after the closing table.
+    assert re.match(r"32\.0 32\.0 /|loss 0\.\d+, weights ", output.splitlines()[-1] if "tensor" not in output else re.findall(r"^(?:loss|32).*", output, re.MULTILINE)[-1])
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_runs(command: str, tmp_path: Path) -> None:
+    output = run(["bash", "-c", command], tmp_path, ROOT)
+    assert " finished: 4 reports" in output
+    assert (tmp_path / "ray_results").is_dir()
+
+
+def test_every_file_that_the_readme_links_to_is_there() -> None:
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (ROOT / "README.md").read_text())
+    assert links
+    missing = sorted({link for link in links if not (ROOT / link).exists()})
+    assert missing == []
