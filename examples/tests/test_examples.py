@@ -14,7 +14,7 @@ COMMAND = re.compile(r"^Run it with `(.*)`\.$", re.MULTILINE)
 # What the last lines of each example must say. The files that other examples run are named beside those.
 EXPECTED = {
     "callbacks.py": r"rank 0 ended at loss 0\.1216; the best was 0\.0115 of rank 1",
-    "dataloader_workers.py": r"\S",
+    "dataloader_workers.py": r"DATALOADER",
     "digits.py": r"accuracy 9\d\.\d% with 4 tensors of weights in ",
     "minimal.py": r"value 32\.0 after 5 reports: rank 0 of 2 got to 32\.0",
     "ray_fashion_mnist.py": r"last result: loss 0\.\d+ in iteration 4",
@@ -47,19 +47,18 @@ def test_the_example_runs_as_it_says(name: str, tmp_path: Path) -> None:
     (line,) = COMMAND.findall((EXAMPLES / name).read_text())
     output = run(line.split(), tmp_path)
     assert re.search(EXPECTED[name], output), output
-    # Its files are where runs are kept, and nothing else is left.
+    # Its files are where runs are kept, and nothing else is left but the cache that torch makes for itself.
     kept = "ray_results" if "as-ray" in line else "carril_results"
-    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(("carril-", "."))}
+    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(("carril-", "torchinductor_", "."))}
     assert left == {kept}, left
     (run_directory,) = (tmp_path / kept).iterdir()
     assert (run_directory / "result.json").stat().st_size > 0
 
 
-@pytest.mark.parametrize("name", ["ray_fashion_mnist.py", "ray_fashion_mnist_v2.py"])
-def test_a_ray_script_runs_in_its_short_form_and_with_its_own_number_of_cpus(name: str, tmp_path: Path) -> None:
-    script = f"examples/{name}"
-    output = run(["carril", "as-ray", "--", "bash", "-lc", f"{sys.executable} {script} --smoke-test"], tmp_path)
-    assert re.search(r"last result: loss|accuracy \d", output), output
+def test_a_ray_script_runs_in_its_short_form_from_a_login_shell(tmp_path: Path) -> None:
+    command = f"{sys.executable} examples/ray_fashion_mnist.py --smoke-test"
+    output = run(["carril", "as-ray", "--", "bash", "-lc", command], tmp_path)
+    assert re.search(r"last result: loss \d\.\d+ in iteration 1", output), output
 
 
 def test_the_torchrun_script_runs_with_torchrun_as_well(tmp_path: Path) -> None:

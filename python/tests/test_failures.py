@@ -186,7 +186,6 @@ def test_equal_failures_of_several_ranks_are_told_together(storage: Path) -> Non
         ("os.kill(os.getpid(), 9)", "the worker process was ended by SIGKILL", "worker-killed", "infrastructure"),
         ("ctypes.string_at(0)", "the worker process was ended by SIGSEGV", "worker-exited", "user"),
         ("os.abort()", "the worker process was ended by SIGABRT", "worker-exited", "user"),
-        ("os.kill(os.getpid(), 15)", "the worker process was ended by SIGTERM", "worker-killed", "infrastructure"),
     ],
 )
 def test_a_process_that_just_ends_is_told_with_how_and_its_last_output(
@@ -224,6 +223,23 @@ def test_the_error_of_a_process_that_just_ended_has_its_exit_code_or_signal(stor
         assert isinstance(died, WorkerDiedError)
         how.append((died.exit_code, died.signal))
     assert how == [(3, None), (None, 9)]
+
+
+def test_a_sigterm_from_outside_reaches_the_function_which_can_clean_up(storage: Path) -> None:
+    def function() -> None:
+        import os
+        import signal
+
+        from carril import train
+
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            train.report({"cleaned": True})
+
+    error = failed(function, storage, name="told")
+    assert str(error).startswith("rank 0 failed: SystemExit: 143\n")
+    assert json.loads((storage / "told" / "result.json").read_text())["cleaned"] is True
 
 
 def test_a_crash_in_native_code_shows_the_python_line(storage: Path) -> None:

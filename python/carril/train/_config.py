@@ -265,7 +265,8 @@ class RunConfig(Config):
     """A run's name, place and manners.
 
     `metrics_reduce` makes one value of what all ranks report under a key: "mean", "sum", "min" or "max". Keys that it
-    does not name have the value of rank 0. `verbose=0` prints the workers' output and nothing else.
+    does not name have the value of rank 0. `verbose=0` prints nothing, not even what the workers print: the files
+    have that.
     """
 
     name: str | None = None

@@ -1,47 +1,170 @@
-"""What `fit()` prints: the workers' lines with their rank, sparse lines of progress, and a table at the end.
+"""What `fit()` shows of a run, in words that are the same wherever they appear.
 
-Plain lines only, so that a log file and a notebook read as well as a terminal.
+On a terminal and in a notebook the run stands in place and is kept up to date; elsewhere there are plain lines, few
+enough for a log. Workers' lines carry their rank, and come through whole.
+
+CONSOLE-1: `verbose=0` prints nothing. Under `carril as-ray` the workers' own lines stay, as Ray leaves them.
+CONSOLE-2: a console that cannot be written to does not end a run.
 """
 
+import contextlib
+import os
+import shlex
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 
-from carril.train._result import AUTOMATIC_FIELDS, flatten
+from carril.train import _console_text as words
+from carril.train._console_lines import RankLines
+from carril.train._console_terminal import Screen, can_redraw, screen_of, wants_colour
+from carril.train._console_view import View, coloured
 
 _SECONDS_IN_A_LOG = 5.0
-_SECONDS_ON_A_TERMINAL = 1.0
 _METRICS_IN_A_LINE = 4
-_RANKS_IN_THE_TABLE = 4
 _SHOWN_STATES = ("waiting", "running", "stopping")
 
 
-class Console:
-    """The lines of one run. With `verbose=0` only the workers' own lines and warnings are printed."""
+class _Display(Protocol):
+    # True if the run stands in place, so that its progress needs no lines.
+    @property
+    def live(self) -> bool: ...
+    def write(self, text: str) -> None: ...
+    def paused(self) -> contextlib.AbstractContextManager[None]: ...
+    def close(self) -> None: ...
 
-    def __init__(self, name: str, verbose: int) -> None:
+
+class _Nothing:
+    live = True
+
+    def write(self, text: str) -> None:
+        return
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        return
+
+
+class _Plain:
+    live = False
+
+    def __init__(self) -> None:
+        self._broken = False
+
+    def write(self, text: str) -> None:
+        if self._broken:
+            return
+        stream = sys.stdout
+        try:
+            # One call per block of lines: lines of two runs in two threads do not mix.
+            try:
+                stream.write(text)
+            except UnicodeEncodeError:
+                stream.write(text.encode(stream.encoding, "replace").decode(stream.encoding))
+            stream.flush()
+        except (AttributeError, OSError, ValueError):  # no stdout, its reader has gone, or it is closed
+            self._broken = True
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        return
+
+
+class _Terminal:
+    live = True
+
+    def __init__(self, screen: Screen, view: View) -> None:
+        self._screen = screen
+        self._view = view
+        screen.add(view)
+
+    def write(self, text: str) -> None:
+        self._screen.write(text)
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        return self._screen.paused()
+
+    def close(self) -> None:
+        self._screen.remove(self._view)
+
+
+def _display_for(view: View, shows: bool, in_place: bool) -> _Display:
+    if not shows:
+        return _Nothing()
+    if in_place and can_redraw(sys.stdout):
+        return _Terminal(screen_of(sys.stdout), view)
+    if in_place:
+        from carril.train._console_notebook import NotebookDisplay, in_a_notebook
+
+        if in_a_notebook():
+            return NotebookDisplay(view)
+    return _Plain()
+
+
+class Console:
+    """What is shown of one run. `close()` ends the showing; after it, only the closing lines are written."""
+
+    def __init__(self, name: str, path: str, verbose: int, keeps_output: bool = False) -> None:
         self._name = name
+        self._path = path
         self._verbose = verbose
+        self._view = View(name)
+        self._display = _display_for(self._view, verbose > 0 or keeps_output, verbose > 0)
+        self._colour = wants_colour() and can_redraw(sys.stdout)
+        self._lines: dict[int, RankLines] = {}
+        self._last_bar: dict[int, float] = {}
         self._last_progress = time.monotonic()
         self._last_state = ""
 
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """For the time of a user's callback, which may print."""
+        return self._display.paused()
+
+    def close(self) -> None:
+        """Takes away what stands in place. What a rank began and did not end is shown first. Idempotent."""
+        for rank, lines in sorted(self._lines.items()):
+            self._show(rank, lines.flush())
+        self._lines.clear()
+        self._view.bars = {}
+        self._display.close()
+
     def say(self, text: str) -> None:
         if self._verbose > 0:
-            _write(f"carril: {text}\n")
-
-    def output(self, rank: int, text: bytes) -> None:
-        prefix = f"(rank {rank}) "
-        lines = text.decode("utf-8", "replace").split("\n")
-        if lines and not lines[-1]:
-            lines.pop()
-        _write("".join(f"{prefix}{_last_overwrite(line)}\n" for line in lines))
+            self._display.write(f"carril: {text}\n")
 
     def warning(self, text: str) -> None:
-        _write(f"carril: warning: {text}\n")
+        self.say(f"warning: {text}")
+
+    def interrupted(self, times: int) -> None:
+        self.say("interrupted: stopping the run" + (", at once" if times > 1 else "; Ctrl-C again ends it at once"))
+
+    def output(self, rank: int, text: bytes) -> None:
+        lines = self._lines.get(rank)
+        if lines is None:
+            lines = self._lines[rank] = RankLines(wants_colour())
+        ended = lines.feed(text)
+        if lines.bar and not self._display.live:
+            # In a log a bar is a line now and then; where it stands in place it needs none before its end.
+            now = time.monotonic()
+            if now - self._last_bar.get(rank, -_SECONDS_IN_A_LOG) >= _SECONDS_IN_A_LOG:
+                self._last_bar[rank] = now
+                ended.append(lines.bar)
+        elif lines.bar != self._view.bars.get(rank, ""):
+            bars = {other: bar for other, bar in self._view.bars.items() if other != rank}
+            self._view.bars = {**bars, rank: lines.bar} if lines.bar else bars
+        self._show(rank, ended)
+
+    def _show(self, rank: int, lines: list[str]) -> None:
+        if lines:
+            self._display.write("".join(f"(rank {rank}) {line}\n" for line in lines))
 
     def state(self, state: str, reason: str) -> None:
-        line = f"{state}: {reason}" if reason else state
-        if state in _SHOWN_STATES and line != self._last_state:
+        self._view.state, self._view.reason = state, reason
+        line = f"{state}: {words.one_line(reason)}" if reason else state
+        if state in _SHOWN_STATES and line != self._last_state and not self._display.live:
             self._last_state = line
             self.say(line)
 
@@ -49,92 +172,84 @@ class Console:
         plain = sorted({worker["how"] for worker in workers if worker.get("how") not in (None, "", "forked")})
         nodes = sorted({worker["node"] for worker in workers})
         where = nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes"
+        many = words.count(len(workers), "worker")
+        self._view.place = f"{many} on {where}"
         note = f" ({'; '.join(plain)})" if plain and self._verbose > 1 else ""
-        self.say(f"{_count(len(workers), 'worker')} of `{self._name}` on {where}{note}")
+        if note or not self._display.live:
+            self.say(f"{many} of `{self._name}` on {where}{note}")
 
-    def progress(self, iteration: int, metrics: dict[str, Any], seconds: float) -> None:
+    def progress(
+        self,
+        iteration: int,
+        metrics: dict[str, Any],
+        checkpoints: int | None = None,
+        ranks: dict[int, dict[str, Any]] | None = None,
+    ) -> None:
+        view = self._view
+        view.progressed(iteration, metrics, ranks or {})
+        view.checkpoints = checkpoints if checkpoints is not None else view.checkpoints
         now = time.monotonic()
-        wait = _SECONDS_ON_A_TERMINAL if sys.stdout.isatty() else _SECONDS_IN_A_LOG
-        if self._verbose > 0 and now - self._last_progress >= wait:
+        if not self._display.live and now - self._last_progress >= _SECONDS_IN_A_LOG:
             self._last_progress = now
-            parts = [f"report {iteration}", *_shown(metrics)[:_METRICS_IN_A_LINE], f"{seconds:.1f} s"]
-            self.say(" · ".join(parts))
+            shown = words.metrics_in_a_line(metrics)[:_METRICS_IN_A_LINE]
+            self.say(" · ".join([*view.facts(), *shown, f"{view.seconds:.1f} s"]))
 
-    def finished(self, ended: dict[str, Any], path: str) -> None:
-        if self._verbose <= 0:
-            return
-        reached = [_count(ended["iterations"], "report")]
+    def checkpoint(self) -> None:
+        """One more was kept."""
+        self._view.checkpoints += 1
+
+    def finished(self, ended: dict[str, Any]) -> None:
+        """The closing lines: what was reached, where the files are, what to type next."""
+        self._end(ended)
+        reached = [words.count(ended["iterations"], "report")]
         if ended["checkpoints"]:
-            reached.append(_count(len(ended["checkpoints"]), "checkpoint"))
-        lines = [f"carril: `{self._name}` finished: {', '.join(reached)} in {ended['seconds']:.1f} s"]
-        lines.extend("  " + line for line in _table(ended["metrics"] or {}, ended["ranks"] or {}))
-        lines.append(f"  files       {path}")
+            reached.append(words.count(len(ended["checkpoints"]), "checkpoint"))
+        lines = [f"carril: `{self._name}` {self._word('finished')}: {', '.join(reached)} in {ended['seconds']:.1f} s"]
+        lines.extend("  " + line for line in words.table(ended["metrics"] or {}, ended["ranks"] or {}))
+        lines.append(f"  files       {self._path}")
         if ended["checkpoints"]:
             lines.append(f"  checkpoint  {ended['checkpoints'][-1]['path']}")
-        if ended["iterations"]:
-            lines.append(f"  next        tensorboard --logdir {path}")
-        _write("\n".join(lines) + "\n")
+        commands = [f"tensorboard --logdir {shlex.quote(self._path)}"] if ended["iterations"] else []
+        lines.extend(_next([*commands, f"carril logs {self._run()}", f"carril explain {self._run()}"]))
+        self._write_last(lines)
 
-    def failed(self, ended: dict[str, Any], path: str) -> None:
-        self.say(
-            f"`{self._name}` {ended['status']} after {_count(ended['iterations'], 'report')} "
-            f"in {ended['seconds']:.1f} s; files in {path}"
-        )
+    def failed(self, ended: dict[str, Any]) -> None:
+        """The closing lines of a run that failed or was stopped."""
+        from carril.train._failures import headline
 
+        self._end(ended)
+        reached = f"after {words.count(ended['iterations'], 'report')} in {ended['seconds']:.1f} s"
+        lines = [f"carril: `{self._name}` {self._word(ended['status'])} {reached}: {headline(ended)}"]
+        lines.append(f"  files       {self._path}")
+        error = os.path.join(self._path, "error.txt")
+        if ended["status"] == "failed" and os.path.exists(error):
+            lines.append(f"  error       {error}")
+        if ended["checkpoints"]:
+            lines.append(f"  checkpoint  {ended['checkpoints'][-1]['path']}")
+        rank = f" --rank {ended['failures'][0]['rank']}" if ended["failures"] else ""
+        lines.extend(_next([f"carril explain {self._run()}", f"carril logs {self._run()}{rank}"]))
+        self._write_last(lines)
 
-def _write(text: str) -> None:
-    # One call per block of lines: lines of two runs in two threads do not mix.
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    def _end(self, ended: dict[str, Any]) -> None:
+        view = self._view
+        view.state, view.reason = ended["status"], ""
+        view.iteration, view.metrics = ended["iterations"], ended["metrics"] or {}
+        view.ranks, view.checkpoints = ended["ranks"] or {}, len(ended["checkpoints"])
+        self.close()
 
+    def _word(self, state: str) -> str:
+        return coloured(state, state, self._colour)
 
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    def _run(self) -> str:
+        """How the run is named on the command line, which looks for names in the usual places only."""
+        storage = os.path.dirname(self._path)
+        usual = [os.path.expanduser(f"~/{name}") for name in ("carril_results", "ray_results")]
+        return shlex.quote(self._name if storage in usual else self._path)
 
-
-def _last_overwrite(line: str) -> str:
-    """What a terminal would show of a line that a progress bar has written over."""
-    if "\r" not in line:
-        return line
-    shown = [part for part in line.split("\r") if part]
-    return shown[-1] if shown else ""
-
-
-def _format(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = str(value)
-    return text if len(text) <= 40 else text[:37] + "…"
-
-
-def _shown(metrics: dict[str, Any]) -> list[str]:
-    return [f"{name} {_format(value)}" for name, value in flatten(metrics).items() if _is_users(name)]
-
-
-def _is_users(name: str) -> bool:
-    return name.partition("/")[0] not in AUTOMATIC_FIELDS
+    def _write_last(self, lines: list[str]) -> None:
+        if self._verbose > 0:
+            self._display.write("\n".join(lines) + "\n")
 
 
-def _table(metrics: dict[str, Any], ranks: dict[int, dict[str, Any]]) -> list[str]:
-    """The last report: the run's values, and beside them each rank's where there are several."""
-    names = [name for name in flatten(metrics) if _is_users(name)]
-    if not names:
-        return []
-    columns = [("", names), ("run", [_format(flatten(metrics)[name]) for name in names])]
-    if len(ranks) > 1:
-        for rank in sorted(ranks)[:_RANKS_IN_THE_TABLE]:
-            flat = flatten(ranks[rank])
-            columns.append((f"rank {rank}", [_format(flat[name]) if name in flat else "" for name in names]))
-        if len(ranks) > _RANKS_IN_THE_TABLE:
-            columns.append((f"… {len(ranks)} ranks", ["" for _ in names]))
-    widths = [max(len(title), *(len(cell) for cell in cells)) for title, cells in columns]
-    rows = [[title for title, _ in columns], *([cells[i] for _, cells in columns] for i in range(len(names)))]
-    return [_row(row, widths) for row in rows]
-
-
-def _row(cells: list[str], widths: list[int]) -> str:
-    first, *rest = (
-        cell.ljust(width) if i == 0 else cell.rjust(width)
-        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    )
-    return "  ".join((first, *rest)).rstrip()
+def _next(commands: list[str]) -> list[str]:
+    return [f"  {'next' if at == 0 else '':10}  {command}" for at, command in enumerate(commands)]

@@ -10,7 +10,7 @@ import re
 # Sequences that move the cursor, clear, or set a title would end in the wrong place. Colours may stay.
 _SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*([@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.?")
 _CURSOR_UP = re.compile(r"\x1b\[\d*A")
-_CONTROLS = {code: None for code in (*range(0x09), *range(0x0A, 0x20), *range(0x7F, 0xA0)) if code != 0x1B}
+_CONTROLS = dict.fromkeys({*range(0x20), *range(0x7F, 0xA0)} - {0x09, 0x1B})
 _RESET = "\x1b[0m"
 
 
@@ -32,7 +32,7 @@ class RankLines:
             shown = self._shown(line)
             # Several bars at once go up again after each state: such a line is not the end of a bar.
             self.bar = shown if _CURSOR_UP.search(line) else ""
-            if not self.bar and (shown or not line.strip(" \r")):
+            if not self.bar and (shown or "\r" not in line):
                 lines.append(shown)
         self._open = ""
         if "\r" in rest:

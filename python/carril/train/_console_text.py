@@ -35,13 +35,19 @@ def value(given: Any) -> str:
     """A metric in a line: floats with four digits, other text not longer than fits."""
     if isinstance(given, float):
         return f"{given:.4g}"
-    return clip(" ".join(str(given).split()), _LONGEST_VALUE)
+    return clip(one_line(str(given)), _LONGEST_VALUE)
+
+
+def one_line(text: str) -> str:
+    """The text without line ends, and without what a terminal would take as a command."""
+    text = " ".join(text.split())
+    return text if text.isprintable() else "".join(filter(str.isprintable, text))
 
 
 def users(metrics: dict[str, Any]) -> dict[str, Any]:
     """What the user reported, flat, without the automatic fields."""
     flat = flatten(metrics)
-    return {name: flat[name] for name in flat if name.partition("/")[0] not in AUTOMATIC_FIELDS}
+    return {one_line(name): flat[name] for name in flat if name.partition("/")[0] not in AUTOMATIC_FIELDS}
 
 
 def metrics_in_a_line(metrics: dict[str, Any]) -> list[str]:
@@ -56,7 +62,7 @@ def columns_of(metrics: dict[str, Any], ranks: dict[int, dict[str, Any]]) -> lis
     columns = [("", list(own)), ("run", [value(given) for given in own.values()])]
     if len(ranks) > 1:
         for rank in sorted(ranks)[:_RANKS_IN_THE_TABLE]:
-            flat = flatten(ranks[rank])
+            flat = users(ranks[rank])
             columns.append((f"rank {rank}", [value(flat[name]) if name in flat else "" for name in own]))
         if len(ranks) > _RANKS_IN_THE_TABLE:
             columns.append((f"… {len(ranks)} ranks", ["" for _ in own]))

@@ -52,6 +52,15 @@ def _sentence(failure: dict[str, Any]) -> str:
     return f"{kind}: {message}" if kind and message else kind or message
 
 
+def headline(ended: dict[str, Any]) -> str:
+    """Who failed, with what and where, in one line."""
+    if not ended["failures"]:
+        return _first_line(ended["headline"] or ended["status"])
+    first = ended["failures"][0]
+    place = f" at {first['location']}" if first.get("location") else ""
+    return f"rank {first['rank']}: {_first_line(_sentence(first))}{place}"
+
+
 def group_error(ended: dict[str, Any]) -> CarrilError:
     """The exception for a run that has ended badly, with the user's own one as its cause."""
     failures = ended["failures"]

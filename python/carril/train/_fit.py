@@ -48,8 +48,11 @@ def fit(
         {**os.environ, **driver.worker_environment(), **environment},
     )
     watch = _Watch(trainer, run)
-    ended = watch.until_ended()
-    return watch.conclude(client, ended, keeps_automatic_fields)
+    try:
+        ended = watch.until_ended()
+        return watch.conclude(client, ended, keeps_automatic_fields)
+    finally:
+        watch.close()
 
 
 def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...]) -> dict[str, Any]:
@@ -76,7 +79,6 @@ class _Watch:
     def __init__(self, trainer: "DataParallelTrainer", run: "Run") -> None:
         self._trainer = trainer
         self._run = run
-        self._console = Console(run.name, trainer.run_config.verbose)
         self._callbacks = Callbacks(trainer.run_config.callbacks)
         self._callbacks.context = RunContext(
             run_id=run.run_id,
@@ -91,11 +93,25 @@ class _Watch:
         self._interrupts = 0
         self._callback_error: Exception | None = None
         self._ended: dict[str, Any] | None = None
-        run.watch(bool(self._callbacks), driver.shows_output())
+        # Ray's scripts know `verbose=0` as a setting of Ray's own lines.
+        keeps_output = spec.under_as_ray()
+        shows_output = driver.shows_output() and (trainer.run_config.verbose > 0 or keeps_output)
+        run.watch(bool(self._callbacks), shows_output)
+        self._console = Console(run.name, run.path, trainer.run_config.verbose, keeps_output)
+
+    def close(self) -> None:
+        """Ends the showing, also when the connection was lost and nothing was concluded."""
+        self._console.close()
 
     def until_ended(self) -> dict[str, Any] | None:
+        answered = 0
         while True:
             try:
+                # Inside the `try`: the next Ctrl-C may come while this one is being answered.
+                if answered < self._interrupts:
+                    answered = self._interrupts
+                    self._console.interrupted(answered)
+                    self._run.stop("interrupted", force=answered > 1)
                 event = self._run.next_event()
                 if event is None:
                     return self._ended
@@ -104,8 +120,6 @@ class _Watch:
                 self._interrupts += 1
                 if self._interrupts > 2:
                     raise
-                self._console.say("interrupted: stopping the run" + (", at once" if self._interrupts > 1 else ""))
-                self._run.stop("interrupted", force=self._interrupts > 1)
             except CallbackFailed as failed:
                 # The run is stopped and drained like any other; the first failure is the one that is told.
                 if self._callback_error is None:
@@ -117,7 +131,7 @@ class _Watch:
         if kind == "output":
             console.output(event["rank"], event["text"])
         elif kind == "progress":
-            console.progress(event["iteration"], event["metrics"], event["time_total_s"])
+            console.progress(event["iteration"], event["metrics"], event["checkpoints"], event.get("ranks"))
         elif kind == "reported":
             self._on_reported(event)
         elif kind == "state":
@@ -141,6 +155,9 @@ class _Watch:
         checkpoint = Checkpoint(stored["path"]) if stored else None
         # A rank that has returned before has an empty place, so that the others keep theirs.
         ranks = event["ranks"]
+        self._console.progress(event["iteration"], event["metrics"], ranks=ranks)
+        if checkpoint is not None:
+            self._console.checkpoint()
         by_rank = [as_objects(ranks.get(rank, {})) for rank in range(self._trainer.scaling_config.max_workers)]
         self._call("after_report", by_rank, checkpoint)
         if checkpoint is not None:
@@ -149,12 +166,13 @@ class _Watch:
     def _call(self, method: str, *arguments: Any) -> None:
         # After one has failed the run is on its way out, and the others have nothing to act on.
         if self._callbacks and self._callback_error is None:
-            self._callbacks.call(method, *arguments)
+            with self._console.paused():
+                self._callbacks.call(method, *arguments)
 
     def conclude(self, client: "Client", ended: dict[str, Any] | None, keeps_automatic_fields: bool) -> Result:
         if self._interrupts:
             if ended is not None:
-                self._console.failed(ended, self._run.path)
+                self._console.failed(ended)
             raise KeyboardInterrupt
         if ended is None:
             raise InternalError("the head has told no end of the run")
@@ -169,9 +187,9 @@ class _Watch:
             # A failure of the run itself says more than one of a callback that was told of it.
             error = error if error is not None else _controller_error(failed.error)
         if error is not None:
-            self._console.failed(ended, self._run.path)
+            self._console.failed(ended)
             raise error
-        self._console.finished(ended, self._run.path)
+        self._console.finished(ended)
         return result
 
     def _error(self, ended: dict[str, Any]) -> CarrilError | None:

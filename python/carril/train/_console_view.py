@@ -1,0 +1,95 @@
+"""A run as it stands, for a display that shows it in place: kept up to date by its driver, read by a display's thread."""
+
+import time
+from collections import deque
+from typing import Any
+
+from carril.train import _console_text as words
+
+# The rate is that of the last seconds.
+_RATE_OVER_S = 10.0
+_SAMPLES = 200
+
+_COLOURS = {"running": "32", "finished": "32", "waiting": "33", "stopping": "33", "failed": "31", "aborted": "31"}
+
+
+def coloured(text: str, state: str, colour: bool) -> str:
+    """The text in the colour of a state."""
+    code = _COLOURS.get(state) if colour else None
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+class View:
+    """Every field is replaced whole, so that a reader in another thread needs no lock."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.state = "starting"
+        self.reason = ""
+        self.place = ""
+        self.iteration = 0
+        self.checkpoints = 0
+        self.metrics: dict[str, Any] = {}
+        self.ranks: dict[int, dict[str, Any]] = {}
+        self.bars: dict[int, str] = {}
+        self._began = time.monotonic()
+        self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def progressed(self, iteration: int, metrics: dict[str, Any], ranks: dict[int, dict[str, Any]]) -> None:
+        self.iteration, self.metrics = iteration, metrics
+        self.ranks = ranks or self.ranks
+        now = time.monotonic()
+        # Ten samples a second are enough: some runs report a thousand times as often.
+        if not self._samples or now - self._samples[-1][0] >= 0.1:
+            self._samples.append((now, iteration))
+
+    def rate(self) -> float | None:
+        """Reports per second, lately; None before there is a second one."""
+        now, samples = time.monotonic(), list(self._samples)
+        recent = [sample for sample in samples if now - sample[0] <= _RATE_OVER_S] or samples[-2:]
+        if len(recent) < 2 or recent[-1][1] == recent[0][1]:
+            return None
+        began, first = recent[0]
+        # While none comes the rate falls; right after one it is that of the time between them.
+        until = now if now - recent[-1][0] > 1.0 else recent[-1][0]
+        return (recent[-1][1] - first) / (until - began)
+
+    def standing(self) -> str:
+        """The state, and why, where that says more."""
+        return f"{self.state}: {words.one_line(self.reason)}" if self.reason and self.state != "running" else self.state
+
+    def facts(self) -> list[str]:
+        """What was reached until now."""
+        facts = []
+        if self.iteration:
+            rate = self.rate()
+            facts.append(f"report {self.iteration:,}")
+            facts.extend([words.rate(rate)] if rate is not None else [])
+        if self.checkpoints:
+            facts.append(words.count(self.checkpoints, "checkpoint"))
+        return facts
+
+    def bar(self) -> str:
+        """The progress bar of the first rank that has one."""
+        bars = self.bars
+        return f"(rank {min(bars)}) {bars[min(bars)]}" if bars else ""
+
+    def block(self, columns: int, colour: bool) -> list[str]:
+        """The lines for a terminal, none of them wider than it."""
+        standing = self.standing()
+        head = [f"carril {words.clock(self.seconds)}", standing, *([self.place] if self.place else []), self.name]
+        lines = [words.clip(" · ".join(head), columns)]
+        if colour:
+            # The word stands at a known place, if it was not cut.
+            lines[0] = lines[0].replace(f" {self.state}", f" {coloured(self.state, self.state, colour)}", 1)
+        facts = [*self.facts(), *words.metrics_in_a_line(self.metrics)]
+        if facts:
+            lines.append(words.clip("  " + " · ".join(facts), columns))
+        bar = self.bar()
+        if bar:
+            lines.append(words.clip("  " + bar, columns))
+        return lines

@@ -1,0 +1,90 @@
+"""Rank 0's last checkpoint in a run of the imperative form: noticed when it is made, handed over at the end.
+
+A script of that form need not report: what its function has made last, by whichever way, is what
+`Trainer.save_checkpoint()` returns. A checkpoint that was reported is among the run's own; any other becomes the
+directory of the run that the driver has named, by a rename where the directory was ours, otherwise as a copy.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from carril.train import _session
+
+if TYPE_CHECKING:
+    from carril.train._checkpoint import Checkpoint
+
+
+class LastCheckpoint:
+    """The last checkpoint that was made in this process and not reported since."""
+
+    def __init__(self) -> None:
+        self._made: Checkpoint | None = None
+
+    def __call__(self, checkpoint: "Checkpoint", reported: bool) -> None:
+        # Held, so that the directory of `from_dict` stays until there is a newer one.
+        self._made = None if reported else checkpoint
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Sees every checkpoint that is made in the meantime."""
+        _session.watch_checkpoints(self)
+        try:
+            yield
+        finally:
+            _session.watch_checkpoints(None)
+
+    def copy(self) -> "Checkpoint | None":
+        """The checkpoint as one of its own, for whoever is in the same process."""
+        made = self._still_there()
+        if made is None or made.is_temporary:
+            return made
+        return type(made).copy_of(made.path, False)
+
+    def hand_over(self, run_directory: str, name: str) -> None:
+        """Makes it the directory `name` of the run."""
+        import shutil
+
+        made = self._still_there()
+        if made is None:
+            return
+        source = made.path if made.is_temporary else type(made).copy_of(made.path, False).path
+        target = os.path.join(run_directory, name)
+        shutil.rmtree(target, ignore_errors=True)
+        os.rename(source, target)
+
+    def _still_there(self) -> "Checkpoint | None":
+        made, self._made = self._made, None
+        if made is not None and not os.path.isdir(made.path):
+            import warnings
+
+            warnings.warn(
+                f"the last checkpoint's directory `{made.path}` is gone, so that `save_checkpoint()` cannot return it: "
+                "report the checkpoint, or leave the directory until the function ends",
+                stacklevel=2,
+            )
+            return None
+        return made
+
+
+def save_checkpoint(**values: Any) -> None:
+    """Rank 0's values become the checkpoint that `Trainer.save_checkpoint()` returns. Other ranks' are ignored."""
+    session = _session.current("save_checkpoint()")
+    if "keep_last_checkpoint" not in _session.details():
+        from carril.exceptions import NotAvailableError
+
+        raise NotAvailableError(
+            "`save_checkpoint()` is for functions that `Trainer.run()` runs",
+            hints=["with `fit()`, report it: `report(metrics, checkpoint=Checkpoint.from_dict(values))`"],
+        )
+    if session.rank == 0:
+        from carril.train._checkpoint import Checkpoint
+
+        Checkpoint.from_dict(values)
+
+
+def load_checkpoint() -> dict[str, Any] | None:
+    """The dict of the newest checkpoint, of this run or of the one that it began from; None if there is none."""
+    checkpoint = _session.get_checkpoint()
+    return None if checkpoint is None else checkpoint.to_dict()
