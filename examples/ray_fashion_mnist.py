@@ -91,7 +91,7 @@ def train_func(config: dict) -> None:
     for _ in range(config["epochs"]):
         train_epoch(training_loader, model, loss_function, optimizer)
         loss = test_epoch(test_loader, model, loss_function)
-        session.report(dict(loss=loss))
+        session.report(dict(loss=loss))  # noqa: C408
 
 
 def train_pictures(num_workers: int, use_gpu: bool, epochs: int) -> None:

@@ -10,6 +10,15 @@ __protocol__: int
 STACK_SIGNAL: int
 
 @final
+class Opaque:
+    """Something that a worker has pickled, unopened."""
+
+    @property
+    def repr(self) -> str: ...
+    @property
+    def pickle(self) -> bytes: ...
+
+@final
 class Client:
     """A connection to a head: the driver's only way to talk to one."""
 
@@ -121,6 +130,8 @@ class Session:
     def failed(
         self, message: str, exception_type: str, traceback: str, location: str, exception: bytes | None
     ) -> None: ...
+    def is_told_to_exit(self, within: float = 0.0) -> bool:
+        """Whether the agent has told this process to go, now or within so many seconds."""
     def wait_exit(self) -> None:
         """Waits until the agent lets this process go."""
 

@@ -23,13 +23,17 @@ import pytest
 MARK = "CARRIL_TEST_MARK"
 # How long anything may take that should take a moment: the machine may be busy with something else.
 PATIENCE = 40.0
+# The same for what should be over already.
+PATIENCE_AT_THE_END = 10.0
 
 
-def wait_until(condition: Callable[[], object], what: str, state: Callable[[], object] = str) -> None:
+def wait_until(
+    condition: Callable[[], object], what: str, state: Callable[[], object] = str, patience: float = PATIENCE
+) -> None:
     """Waits until the condition holds; fails with what was waited for and the state that it was found in."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}\n{state()}"
+        assert time.monotonic() < deadline, f"waited {patience:.0f} s for {what}\n{state()}"
         time.sleep(0.01)
 
 
@@ -55,10 +59,12 @@ def _read(path: str) -> bytes:
 
 def process(pid: int) -> Process | None:
     """The process, unless it has ended. A zombie has: on some machines nobody collects orphans."""
-    state, parent = (_read(f"/proc/{pid}/stat").rpartition(b")")[2].split() + [b"", b""])[:2]
+    state, parent = [*_read(f"/proc/{pid}/stat").rpartition(b")")[2].split(), b"", b""][:2]
     if state in (b"", b"Z", b"X"):
         return None
-    return Process(pid, int(parent), _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip())
+    return Process(
+        pid, int(parent), _read(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace").strip()
+    )
 
 
 def processes_with(mark: str) -> list[Process]:
@@ -109,12 +115,12 @@ class Script:
         assert len(found) >= times, f"the script ended without `{pattern}` in its output:\n{self.output}"
         return found
 
-    def finish(self) -> int:
+    def finish(self, patience: float = PATIENCE) -> int:
         """Waits for its end and returns the exit code."""
         try:
-            return self._process.wait(PATIENCE)
+            return self._process.wait(patience)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the script did not end within {PATIENCE:.0f} s:\n{self.output}") from None
+            raise AssertionError(f"the script did not end within {patience:.0f} s:\n{self.output}") from None
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal to the script's process group, like a terminal."""
@@ -131,11 +137,12 @@ class Script:
         return heads[0]
 
     def is_alone(self) -> None:
-        """Nothing that it started is left, not even after a moment."""
+        """Nothing that it started is left, or will be in a moment."""
         wait_until(
             lambda: not self.related(),
             "the end of all processes",
             lambda: "\n".join(map(str, self.related())),
+            PATIENCE_AT_THE_END,
         )
 
     def kill_all(self) -> None:
@@ -203,7 +210,7 @@ class Scripts:
     def close(self) -> None:
         try:
             for script in self._started:
-                script.finish()
+                script.finish(PATIENCE_AT_THE_END)
                 script.is_alone()
             assert self.heads_directories() == []
         finally:

@@ -5,6 +5,7 @@ Each test runs the installed command as a user does. The scripts that need torch
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_the_name_survives_shells(scripts: Scripts, shell: str) -> None:
     scripts.write(SMALL)
     scripts.write(f"set -eu\n{sys.executable} script.py\n", "job.sh")
     # As profiles do: they set what they know and forget the rest.
-    scripts.write('export PATH=/usr/local/bin:/usr/bin:/bin\nexport PYTHONPATH=/profile\n', ".bash_profile")
+    scripts.write("export PATH=/usr/local/bin:/usr/bin:/bin\nexport PYTHONPATH=/profile\n", ".bash_profile")
     command = [part.format(python=sys.executable) for part in SHELLS[shell]]
     script = scripts.start_command(*AS_RAY, *command)
     assert script.finish() == 0, script.output
@@ -263,7 +264,7 @@ def test_the_name_of_a_finished_run_can_be_used_again_and_goes_on_from_its_check
         "import ray; ray.get(1)",
         "import ray; ray.remote(print)",
         "import ray; ray.data.read_csv('x.csv')",
-        "from ray.air.integrations.wandb import WandbLoggerCallback",
+        "from ray.train.huggingface.transformers import RayTrainReportCallback",
     ],
 )
 def test_what_is_not_there_yet_says_so_by_name(scripts: Scripts, line: str) -> None:
@@ -313,3 +314,25 @@ def test_the_head_of_the_command_ends_with_it(scripts: Scripts) -> None:
     script.is_alone()
     assert not Path(script.output.strip()).exists()
     assert os.path.isabs(script.output.strip())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_ctrl_c_and_kill_end_the_command_with_all_that_it_started(scripts: Scripts, number: signal.Signals) -> None:
+    script = scripts.start(
+        """
+        import time
+        from ray import train
+        from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+        def loop():
+            print("worker up", flush=True)
+            time.sleep(1000)
+
+        DataParallelTrainer(loop, scaling_config=train.ScalingConfig(num_workers=2)).fit()
+        """,
+        before=AS_RAY,
+    )
+    script.wait_for("worker up", times=2)
+    script.send(number)
+    assert script.finish() == -number, script.output
+    script.is_alone()

@@ -25,6 +25,8 @@ WITH_DEVICES = """
     exec "$@"
 """
 
+NAMESPACE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount")
+
 PLACED = """
     import os, sys
     import carril
@@ -48,8 +50,7 @@ PLACED = """
 
 def run_with_devices(scripts: Scripts, devices: str, *arguments: str, **environment: str) -> str:
     shell = scripts.write(WITH_DEVICES, "with_devices.sh")
-    namespace = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount")
-    return scripts.run(PLACED, *arguments, before=(*namespace, "sh", str(shell), devices), **environment)
+    return scripts.run(PLACED, *arguments, before=(*NAMESPACE, "sh", str(shell), devices), **environment)
 
 
 def visible(output: str) -> list[str]:
@@ -103,3 +104,25 @@ def test_shares_that_no_device_has_room_for_are_an_error_and_not_a_wait(scripts:
     output = run_with_devices(scripts, "0 1", "None", "3", "0.6")
     assert values(output)["code"] == "placement-impossible"
     assert "waiting" not in output
+
+
+def test_a_zygote_that_has_a_device_open_is_not_forked(scripts: Scripts) -> None:
+    package = scripts.directory / "site-packages" / "opener"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "import sys\nif 'carril._internal.zygote' in sys.orig_argv:\n    device = open('/dev/nvidia0')\n"
+    )
+    shell = scripts.write(WITH_DEVICES, "with_devices.sh")
+    output = scripts.run(
+        """
+        import opener
+        from carril import train
+
+        trainer = train.DataParallelTrainer(lambda: 9, run_config=train.RunConfig(verbose=2))
+        print(f"returned={trainer.fit().return_value}")
+        """,
+        before=(*NAMESPACE, "sh", str(shell), "0"),
+        PYTHONPATH=str(package.parent),
+    )
+    assert values(output)["returned"] == "9"
+    assert "started plainly: `/dev/nvidia0` is open: CUDA does not survive a fork" in output

@@ -238,7 +238,8 @@ def test_a_sigterm_from_outside_reaches_the_function_which_can_clean_up(storage:
             train.report({"cleaned": True})
 
     error = failed(function, storage, name="told")
-    assert str(error).startswith("rank 0 failed: SystemExit: 143\n")
+    assert str(error).startswith("rank 0 failed: the worker process was ended by SIGTERM")
+    assert error.code == "worker-killed"
     assert json.loads((storage / "told" / "result.json").read_text())["cleaned"] is True
 
 

@@ -8,7 +8,7 @@ import re
 import signal
 import time
 
-from driver_scripts import Scripts, wait_until, scripts_fixture  # noqa: F401
+from driver_scripts import Scripts, scripts_fixture, wait_until  # noqa: F401
 
 # Seconds from Ctrl-C to the driver's end: workers that clean up have 1.5 s of it.
 AT_MOST = 15.0

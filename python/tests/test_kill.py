@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from driver_scripts import Script, Scripts, wait_until, scripts_fixture  # noqa: F401
+from driver_scripts import Script, Scripts, scripts_fixture, wait_until  # noqa: F401
 
 FAMILY = """
     import os, signal, subprocess, sys, time

@@ -55,7 +55,10 @@ class Notebook:
         notebook = nbformat.v4.new_notebook()
         self._cells = notebook.cells
         self.client = nbclient.NotebookClient(
-            notebook, timeout=int(PATIENCE), kernel_name="python3", resources={"metadata": {"path": str(scripts.directory)}}
+            notebook,
+            timeout=int(PATIENCE),
+            kernel_name="python3",
+            resources={"metadata": {"path": str(scripts.directory)}},
         )
         self._environment = scripts.environment()
         self._context = self.client.setup_kernel(env=self._environment)

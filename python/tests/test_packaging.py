@@ -128,7 +128,11 @@ def test_the_source_distribution_has_everything_that_a_build_needs(tmp_path: Pat
     (sdist,) = tmp_path.glob("carril-*.tar.gz")
     listing = run("tar", "-tzf", str(sdist)).split()
     inside = {name.partition("/")[2] for name in listing}
-    crates = {f"{path.relative_to(ROOT)}" for path in (ROOT / "crates").rglob("*") if path.suffix in (".rs", ".toml", ".proto")}
+    crates = {
+        f"{path.relative_to(ROOT)}"
+        for path in (ROOT / "crates").rglob("*")
+        if path.suffix in (".rs", ".toml", ".proto")
+    }
     assert crates <= inside, sorted(crates - inside)
     assert {"Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "LICENSE"} <= inside
     assert not [name for name in inside if name.startswith(("target/", ".venv/", "dist/"))]
@@ -136,7 +140,9 @@ def test_the_source_distribution_has_everything_that_a_build_needs(tmp_path: Pat
         venv = tmp_path / "venv"
         run(sys.executable, "-m", "venv", str(venv))
         run(str(venv / "bin" / "pip"), "install", str(sdist))
-        source = "import carril; from carril import train; print(train.DataParallelTrainer(lambda: 5).fit().return_value)"
+        source = (
+            "import carril; from carril import train; print(train.DataParallelTrainer(lambda: 5).fit().return_value)"
+        )
         output = run(str(venv / "bin" / "python"), "-c", source, env={**os.environ, "HOME": str(tmp_path)})
         assert output.rstrip().endswith("5")
         assert run(str(venv / "bin" / "carril"), "--version").startswith("carril ")

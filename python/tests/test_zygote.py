@@ -95,7 +95,11 @@ PLACE = """
 @pytest.mark.parametrize("how", ["forked", PLAIN])
 def test_workers_have_the_drivers_directory_path_variables_and_arguments(scripts: Scripts, how: str) -> None:
     environment = plainly(scripts) if how == PLAIN else {}
-    source = PLACE if how == "forked" else PLACE.replace("import mine", "import mine, restless").replace("carril.init()", "restless.provoke()")
+    source = (
+        PLACE
+        if how == "forked"
+        else PLACE.replace("import mine", "import mine, restless").replace("carril.init()", "restless.provoke()")
+    )
     scripts.write("VALUE = 'beside the script'\n", "beside.py")
     scripts.write("VALUE = 'imported by the script'\n", "mine.py")
     script = scripts.start(source, "--epochs", "3", MINE="yes", **environment)

@@ -102,12 +102,13 @@ impl Script {
                 "python's option `{option}` ignores PYTHONPATH, so `ray` would not stand for carril\nhint: leave the option out"
             ));
         }
-        let Some(directory) = self.path.as_ref().and_then(|path| path.parent()) else { return Ok(()) };
+        // Python looks first beside the script, and in the working directory where there is none.
+        let directory = self.path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new(""));
         let beside = [directory.join("ray.py"), directory.join("ray").join("__init__.py")];
         match beside.iter().find(|path| path.exists()) {
             Some(path) => Err(format!(
-                "`{}` stands beside the script, so `import ray` would find it and not carril\nhint: rename or move it",
-                path.display()
+                "`{}` stands where Python looks first, so `import ray` would find it and not carril\nhint: rename or move it",
+                std::path::absolute(path).unwrap_or_else(|_| path.clone()).display()
             )),
             None => Ok(()),
         }

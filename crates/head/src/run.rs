@@ -502,11 +502,9 @@ impl Run {
             self.publish(v1::Warning { text: failure.message }, outside);
         }
         if let Some(last) = &mut self.last {
-            // `done` is told of the last report only once it is known to be the last.
-            if let Some((_, done)) =
-                last.0.iter_mut().rev().find(|(key, value)| key == "done" && *value == Value::Bool(false))
-            {
-                *done = Value::Bool(ending.status == RunStatus::Finished);
+            // Only now is it known to be the last. A key of the user's own is left alone.
+            if self.last_by_rank[0].get("done").is_none() {
+                last.set("done", Value::Bool(ending.status == RunStatus::Finished));
             }
             last.set_default("config", self.config.clone());
         }

@@ -149,6 +149,12 @@ impl Session {
         });
     }
 
+    #[pyo3(signature = (within=0.0))]
+    fn is_told_to_exit(&self, py: Python<'_>, within: f64) -> PyResult<bool> {
+        let within = std::time::Duration::try_from_secs_f64(within).unwrap_or_default();
+        leave(py, self.inner.runtime(), async { Ok(self.inner.is_told_to_exit(within).await) })
+    }
+
     fn wait_exit(&self, py: Python<'_>) -> PyResult<()> {
         leave(py, self.inner.runtime(), async {
             self.inner.wait_exit().await;

@@ -12,6 +12,9 @@ use crate::errors::raise;
 /// Deeper than anything that is meant; a dict that holds itself ends here.
 const DEEPEST: usize = 32;
 
+/// Whose arrays are tensors that a step has computed: one of several elements among the metrics is a mistake.
+const TENSOR_LIBRARIES: &[&str] = &["torch", "jax", "jaxlib", "tensorflow"];
+
 /// Something that only Python understands, unopened.
 #[pyclass(frozen, module = "carril._native")]
 pub struct Opaque {
@@ -118,7 +121,9 @@ fn array_kind<'py>(object: &Bound<'py, PyAny>, key: &str) -> PyResult<Kind<'py>>
     let elements: i64 = shape.iter().product();
     let type_name = object.get_type().fully_qualified_name()?;
     if elements != 1 {
-        if type_name.to_str()?.starts_with("numpy.") {
+        // Arrays and tables of other libraries are objects like any other.
+        let library = type_name.to_str()?.split('.').next().unwrap_or_default().to_owned();
+        if !TENSOR_LIBRARIES.contains(&library.as_str()) {
             return Ok(Kind::Object);
         }
         let message = format!("the metric `{key}` is a `{type_name}` of shape {shape:?}: a metric is one number");

@@ -102,7 +102,8 @@ fn write_cell(out: &mut String, value: &Value) {
         Value::List(_) | Value::Map(_) => {
             let mut json = String::new();
             carril_types::write_json(&mut json, &Metrics(vec![(String::new(), value.clone())]));
-            out.push_str(&quoted(json.trim_start_matches("{\"\": ").trim_end_matches('}')));
+            // Without the braces and the empty key that it was wrapped in.
+            out.push_str(&quoted(&json[5..json.len() - 1]));
         }
     }
 }
@@ -177,9 +178,9 @@ mod tests {
         csv.flush().unwrap();
         drop(csv);
         let mut csv = CsvFile::open(&path).unwrap();
-        csv.append(&row(&[("acc", Value::Bool(true))])).unwrap();
+        csv.append(&row(&[("acc", Value::Bool(true)), ("note", Value::Map(Metrics::default()))])).unwrap();
         csv.flush().unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "loss,note,acc\n0.5,\"a,\"\"b\"\"\nc\",\nnan,,1\n,,True\n");
+        assert_eq!(text, "loss,note,acc\n0.5,\"a,\"\"b\"\"\nc\",\nnan,,1\n,{},True\n");
     }
 }

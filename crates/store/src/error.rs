@@ -12,6 +12,8 @@ pub enum StoreError {
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("a run named `{name}` has ended in `{}`", path.display())]
     RunExists { name: String, path: PathBuf },
+    #[error("`{}` exists, and what it holds is no run", path.display())]
+    NotARun { path: PathBuf },
     #[error("a run named `{name}` is live in `{}`: process {pid} on {host}", path.display())]
     RunLive { name: String, path: PathBuf, pid: u32, host: String },
     #[error("a run named `{name}` did not finish in `{}`", path.display())]
@@ -42,6 +44,7 @@ impl From<StoreError> for Failure {
             StoreError::RunExists { .. } => Failure::new(ErrorCode::RunExists, message)
                 .hint(another)
                 .hint("to go on from its last checkpoint, wait for `resume=`, which is not available yet"),
+            StoreError::NotARun { .. } => Failure::new(ErrorCode::RunExists, message).hint(another),
             StoreError::RunLive { .. } => Failure::new(ErrorCode::RunLive, message).hint(another),
             StoreError::RunUnfinished { .. } => Failure::new(ErrorCode::RunUnfinished, message)
                 .hint(format!("{another}: resuming a run is not available yet")),

@@ -117,7 +117,7 @@ fn check_existing(path: &Path, name: &str, on_existing: OnExisting) -> Result<()
     let (name, path) = (name.to_owned(), path.to_owned());
     let Some(record) = RunRecord::read(&path) else {
         let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
-        return if empty { Ok(()) } else { Err(StoreError::RunExists { name, path }) };
+        return if empty { Ok(()) } else { Err(StoreError::NotARun { path }) };
     };
     if !record.status.is_end() {
         // An owner on another host cannot be looked at: it counts as alive.

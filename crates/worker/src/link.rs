@@ -15,7 +15,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 
 /// What the process leaves with when its agent is gone: nobody is there to read more.
-const AGENT_LOST_EXIT: i32 = 3;
+pub(crate) const AGENT_LOST_EXIT: i32 = 3;
 
 pub(crate) struct Link {
     runtime: Runtime,

@@ -16,7 +16,7 @@ use carril_types::{ErrorCode, Failure, Metrics, WorkerFailure, WorkerKey};
 use prost::Message;
 
 use crate::error::SessionError;
-use crate::link::{Link, put_blob};
+use crate::link::{AGENT_LOST_EXIT, Link, put_blob};
 
 #[derive(Clone, Debug, Default)]
 pub struct ReportOptions {
@@ -191,6 +191,12 @@ impl Session {
         self.link.send(v1::WorkerFailed { worker: None, failure: Some(failure.into()) });
     }
 
+    /// Whether the agent has told this process to go, now or within that time.
+    pub async fn is_told_to_exit(&self, within: std::time::Duration) -> bool {
+        let mut exit = self.link.exit_order();
+        tokio::time::timeout(within, exit.wait_for(|exit| *exit)).await.is_ok()
+    }
+
     /// Waits until the agent lets this process go.
     pub async fn wait_exit(&self) {
         let mut exit = self.link.exit_order();
@@ -214,11 +220,20 @@ fn unix_time() -> f64 {
 fn die_with(agent: u32) {
     use nix::libc;
     const LOOKS: usize = 5_000;
+    let is_parent = || nix::unistd::getppid().as_raw() as u32 == agent;
+    // SAFETY: asks whether the process is there, and sends nothing.
+    let is_alive = || unsafe { libc::kill(agent as libc::pid_t, 0) } == 0;
     for _ in 0..LOOKS {
-        if nix::unistd::getppid().as_raw() as u32 == agent {
+        if is_parent() {
             // SAFETY: sets an attribute of this process.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-            break;
+        }
+        // Asked after the line above: an agent that died before it would never be noticed.
+        if !is_alive() {
+            std::process::exit(AGENT_LOST_EXIT);
+        }
+        if is_parent() {
+            return;
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
     }

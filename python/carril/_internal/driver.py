@@ -242,6 +242,11 @@ def ensure_client() -> "Client":
         return _state.client if _state.client is not None else _start(None, None, None, None)
 
 
+def current_client() -> "Client | None":
+    """The client, if there is one now."""
+    return _state.client
+
+
 def flush_imports() -> None:
     """Passes on the last names of imports, before workers are asked for."""
     if _state.notes is not None:

@@ -17,6 +17,10 @@ from carril._internal.imports import is_installed_package
 _BATCH_SECONDS = 0.25
 
 
+def _drop(names: list[str]) -> None:
+    """Stands for `send` when nobody listens any longer."""
+
+
 class ImportNotes:
     """Notes the names of modules of installed packages. `send` gets batches of them; its errors are its own."""
 
@@ -35,6 +39,8 @@ class ImportNotes:
     def remove(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
+        # What sends holds the client, whose connection is to end now and not when this cycle is collected.
+        self._send = _drop
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         top, dot, _ = fullname.partition(".")

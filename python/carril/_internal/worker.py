@@ -11,12 +11,23 @@ import os
 import signal
 import sys
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from carril._internal import torch_store
 from carril._internal.failure import describe, flush_output
 from carril._internal.pickling import dumps, loads
 from carril._native import STACK_SIGNAL, Session
+
+if TYPE_CHECKING:
+    from carril.train._kept import LastCheckpoint
+
+
+# The order to leave and the signal that goes with it come by two ways.
+_TOLD_WITHIN_S = 0.5
+
+
+class Stopped(SystemExit):
+    """The process was told to end while the function ran."""
 
 
 def main() -> int:
@@ -28,6 +39,13 @@ def main() -> int:
     session = Session.connect()
     try:
         value = _run(session)
+    except Stopped as stopped:
+        flush_output()
+        # Somebody else's signal ends the process as it would without us: the head then sees what it was.
+        if not session.is_told_to_exit(_TOLD_WITHIN_S):
+            _die_of(stopped.code)
+        session.wait_exit()
+        return 0
     except BaseException as error:
         flush_output()
         session.failed(*describe(error))
@@ -37,6 +55,12 @@ def main() -> int:
     session.returned(value)
     session.wait_exit()
     return 0
+
+
+def _die_of(code: Any) -> None:
+    number = int(code) - 128
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _show_crashes() -> None:
@@ -55,7 +79,7 @@ def _leave_in_order_when_told() -> None:
 
     def stop(number: int, frame: Any) -> None:
         if os.getpid() == worker:
-            raise SystemExit(128 + number)
+            raise Stopped(128 + number)
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
@@ -103,11 +127,30 @@ def _run(session: Session) -> str | None:
     backend = call["backend"]
     if backend is not None:
         backend.setup(session)
+    last = _watch_checkpoints(session, call["details"])
     session.ready(stacks)
     value = _call(call["function"], call["arguments"])
     if backend is not None:
         backend.teardown()
-    wanted = session.rank == 0 or call["details"].get("every_value")
+    returned = _returned(session, call["details"], value)
+    # After the value was pickled: it may hold the very checkpoint whose directory is handed over.
+    if last is not None:
+        last.hand_over(session.run_directory, call["details"]["keep_last_checkpoint"])
+    return returned
+
+
+def _watch_checkpoints(session: Session, details: dict[str, Any]) -> "LastCheckpoint | None":
+    if session.rank != 0 or not details.get("keep_last_checkpoint"):
+        return None
+    from carril.train import _kept, _session
+
+    last = _kept.LastCheckpoint()
+    _session.watch_checkpoints(last)
+    return last
+
+
+def _returned(session: Session, details: dict[str, Any], value: Any) -> str | None:
+    wanted = session.rank == 0 or details.get("every_value")
     if not wanted or value is None:
         return None
     try:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from carril.train._config import RunConfig as RunConfig
     from carril.train._config import ScalingConfig as ScalingConfig
     from carril.train._context import TrainContext as TrainContext
+    from carril.train._kept import load_checkpoint as load_checkpoint
+    from carril.train._kept import save_checkpoint as save_checkpoint
     from carril.train._more_config import BackendConfig as BackendConfig
     from carril.train._more_config import CheckpointConsistencyMode as CheckpointConsistencyMode
     from carril.train._more_config import CheckpointUploadMode as CheckpointUploadMode
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from carril.train._more_config import ValidationConfig as ValidationConfig
     from carril.train._more_config import ValidationFn as ValidationFn
     from carril.train._more_config import ValidationTaskConfig as ValidationTaskConfig
+    from carril.train._older_trainer import Trainer as Trainer
     from carril.train._result import Result as Result
     from carril.train._session import get_all_reported_checkpoints as get_all_reported_checkpoints
     from carril.train._session import get_checkpoint as get_checkpoint
@@ -53,6 +56,7 @@ _HOMES = {
     "carril.train._checkpoint": ("Checkpoint",),
     "carril.train._config": ("CheckpointConfig", "FailureConfig", "RunConfig", "ScalingConfig"),
     "carril.train._context": ("TrainContext",),
+    "carril.train._kept": ("load_checkpoint", "save_checkpoint"),
     "carril.train._more_config": (
         "BackendConfig",
         "CheckpointConsistencyMode",
@@ -67,6 +71,7 @@ _HOMES = {
         "ValidationFn",
         "ValidationTaskConfig",
     ),
+    "carril.train._older_trainer": ("Trainer",),
     "carril.train._result": ("Result",),
     "carril.train._session": (
         "get_all_reported_checkpoints",
@@ -104,6 +109,7 @@ __all__ = [
     "ScalingConfig",
     "SyncConfig",
     "TrainContext",
+    "Trainer",
     "TrainingFailedError",
     "UserCallback",
     "ValidationConfig",
@@ -116,7 +122,9 @@ __all__ = [
     "get_context",
     "get_dataset_shard",
     "get_preemption_info",
+    "load_checkpoint",
     "report",
+    "save_checkpoint",
     "torch",
 ]
 

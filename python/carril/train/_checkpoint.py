@@ -52,11 +52,19 @@ class Checkpoint:
             raise NotAvailableError("`Checkpoint(filesystem=…)`: only the local file system is built yet")
         self.path = local_path(path, "path")
         self._keeper: object = None
+        _session.checkpoint_was_made(self)
 
     @classmethod
     def from_directory(cls, path: "str | os.PathLike[str]") -> "Checkpoint":
         """A checkpoint of the files in `path`, which stays the caller's."""
         return cls(path)
+
+    @classmethod
+    def stored(cls, path: str) -> "Checkpoint":
+        """A checkpoint that was made before: opening it makes no new one."""
+        checkpoint = cls.__new__(cls)
+        checkpoint.path, checkpoint._keeper = path, None
+        return checkpoint
 
     @property
     def filesystem(self) -> Any:
@@ -89,9 +97,10 @@ class Checkpoint:
             raise ConfigTypeError(f"`data` is a {type(data).__name__}: it must be a dict")
         from carril._internal.pickling import dumps
 
+        content = dumps(data)
         checkpoint = cls._temporary()
         with open(os.path.join(checkpoint.path, _DICT_FILE), "wb") as file:
-            file.write(dumps(data))
+            file.write(content)
         return checkpoint
 
     def to_dict(self) -> dict[str, Any]:

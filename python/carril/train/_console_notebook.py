@@ -29,7 +29,7 @@ def html_of(view: View) -> str:
     """The run as it stands."""
     colour = _COLOURS.get(view.state, "#a70")
     state = f"<b style='color:{colour}'>{escape(view.state)}</b>"
-    why = f": {escape(view.reason)}" if view.standing() != view.state else ""
+    why = f": {escape(view.why())}" if view.why() else ""
     place = f" · {escape(view.place)}" if view.place else ""
     lines = [f"<b>{escape(view.name)}</b> · {state}{why}{place} · {words.clock(view.seconds)}"]
     facts = view.facts()

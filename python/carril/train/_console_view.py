@@ -58,9 +58,9 @@ class View:
         until = now if now - recent[-1][0] > 1.0 else recent[-1][0]
         return (recent[-1][1] - first) / (until - began)
 
-    def standing(self) -> str:
-        """The state, and why, where that says more."""
-        return f"{self.state}: {words.one_line(self.reason)}" if self.reason and self.state != "running" else self.state
+    def why(self) -> str:
+        """The reason of the state, where that says more."""
+        return "" if self.state == "running" else words.one_line(self.reason)
 
     def facts(self) -> list[str]:
         """What was reached until now."""
@@ -80,9 +80,8 @@ class View:
 
     def block(self, columns: int, colour: bool) -> list[str]:
         """The lines for a terminal, none of them wider than it."""
-        standing = self.standing()
-        head = [f"carril {words.clock(self.seconds)}", standing, *([self.place] if self.place else []), self.name]
-        lines = [words.clip(" · ".join(head), columns)]
+        head = [f"carril {words.clock(self.seconds)}", self.state, self.place, self.name, self.why()]
+        lines = [words.clip(" · ".join(filter(None, head)), columns)]
         if colour:
             # The word stands at a known place, if it was not cut.
             lines[0] = lines[0].replace(f" {self.state}", f" {coloured(self.state, self.state, colour)}", 1)

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 
 def fit(
-    trainer: "DataParallelTrainer", client: "Client", arguments: tuple[Any, ...], environment: dict[str, str]
+    trainer: "DataParallelTrainer",
+    client: "Client",
+    arguments: tuple[Any, ...],
+    environment: dict[str, str],
+    details: dict[str, Any],
 ) -> Result:
     """Runs the trainer's function on its workers, which have `environment` on top of the driver's own."""
     run_config, scaling_config = trainer.run_config, trainer.scaling_config
@@ -40,7 +44,7 @@ def fit(
     )
     keeps_automatic_fields = _keeps_automatic_fields()
     driver.flush_imports()
-    data = dump_call(_call(trainer, arguments), function, trainer.train_loop_config)
+    data = dump_call(_call(trainer, arguments, details), function, trainer.train_loop_config)
     run = client.submit(
         text,
         trainer.train_loop_config or {},
@@ -55,14 +59,14 @@ def fit(
         watch.close()
 
 
-def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...]) -> dict[str, Any]:
+def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
     """What `carril._internal.worker` reads."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return {
         "function": trainer.train_loop_per_worker,
         "arguments": arguments,
         "backend": trainer.backend_config,
-        "details": {"resources": trainer.scaling_config.worker_resources},
+        "details": {"resources": trainer.scaling_config.worker_resources, **details},
         "argv": list(sys.argv),
         "script": os.path.abspath(script) if script else None,
     }
@@ -172,13 +176,16 @@ class _Watch:
     def conclude(self, client: "Client", ended: dict[str, Any] | None, keeps_automatic_fields: bool) -> Result:
         if self._interrupts:
             if ended is not None:
+                self._tell_of_the_interrupt(ended, keeps_automatic_fields)
                 self._console.failed(ended)
             raise KeyboardInterrupt
         if ended is None:
             raise InternalError("the head has told no end of the run")
         result = self._result(ended, keeps_automatic_fields)
-        if self._callback_error is None and ended["status"] == "finished" and ended["return_values"][0]:
-            result.return_value = loads(client.get_blob(ended["return_values"][0]))
+        if self._callback_error is None and ended["status"] == "finished":
+            # Empty for None, and for every rank but 0 unless all of them were asked.
+            values = [loads(client.get_blob(value)) if value else None for value in ended["return_values"]]
+            result.return_value, result._rank_values = values[0], values
         error = self._error(ended)
         result.error = error
         try:
@@ -191,6 +198,17 @@ class _Watch:
             raise error
         self._console.finished(ended)
         return result
+
+    def _tell_of_the_interrupt(self, ended: dict[str, Any], keeps_automatic_fields: bool) -> None:
+        """A callback may have something open elsewhere, which would stay open."""
+        if not self._callbacks:
+            return
+        result = self._result(ended, keeps_automatic_fields)
+        result.error = self._error(ended)
+        try:
+            self._call("on_end", result)
+        except CallbackFailed as failed:
+            self._console.warning(f"a callback failed at the end: {type(failed.error).__name__}: {failed.error}")
 
     def _error(self, ended: dict[str, Any]) -> CarrilError | None:
         failed, status = self._callback_error, ended["status"]

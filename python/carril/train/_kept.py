@@ -6,6 +6,7 @@ directory of the run that the driver has named, by a rename where the directory 
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -38,9 +39,7 @@ class LastCheckpoint:
     def copy(self) -> "Checkpoint | None":
         """The checkpoint as one of its own, for whoever is in the same process."""
         made = self._still_there()
-        if made is None or made.is_temporary:
-            return made
-        return type(made).copy_of(made.path, False)
+        return made if made is None or made.is_temporary else _temporary_copy(made)
 
     def hand_over(self, run_directory: str, name: str) -> None:
         """Makes it the directory `name` of the run."""
@@ -49,23 +48,29 @@ class LastCheckpoint:
         made = self._still_there()
         if made is None:
             return
-        source = made.path if made.is_temporary else type(made).copy_of(made.path, False).path
+        source = made if made.is_temporary else _temporary_copy(made)
         target = os.path.join(run_directory, name)
         shutil.rmtree(target, ignore_errors=True)
-        os.rename(source, target)
+        os.rename(source.path, target)
 
     def _still_there(self) -> "Checkpoint | None":
+        _session.watch_checkpoints(None)
         made, self._made = self._made, None
         if made is not None and not os.path.isdir(made.path):
-            import warnings
-
-            warnings.warn(
-                f"the last checkpoint's directory `{made.path}` is gone, so that `save_checkpoint()` cannot return it: "
-                "report the checkpoint, or leave the directory until the function ends",
-                stacklevel=2,
+            print(
+                f"carril: warning: the last checkpoint's directory `{made.path}` is gone, so that `save_checkpoint()` "
+                "cannot return it\nhint: report the checkpoint, or leave the directory until the function ends",
+                file=sys.stderr,
             )
             return None
         return made
+
+
+def _temporary_copy(checkpoint: "Checkpoint") -> "Checkpoint":
+    """Without the manifest, by which a directory of a run would count as a checkpoint that was reported."""
+    copy = checkpoint._temporary()
+    checkpoint.to_directory(copy.path)
+    return copy
 
 
 def save_checkpoint(**values: Any) -> None:

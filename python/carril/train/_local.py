@@ -72,7 +72,7 @@ class LocalSession:
         return payload or b""
 
 
-def fit_locally(trainer: "DataParallelTrainer", arguments: tuple[Any, ...]) -> Result:
+def fit_locally(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> Result:
     """Runs the function here and now."""
     if not _one_at_a_time.acquire(blocking=False):
         raise ConfigError(
@@ -84,7 +84,7 @@ def fit_locally(trainer: "DataParallelTrainer", arguments: tuple[Any, ...]) -> R
     backend = trainer.backend_config
     try:
         _session.enter(session)
-        _session.set_details({"resources": {}})
+        _session.set_details({"resources": {}, **details})
         if backend is not None:
             backend.setup(session)
         value = trainer.train_loop_per_worker(*arguments)

@@ -77,6 +77,8 @@ class Result:
     return_value: Any = None
     # The reports of a run without files (`num_workers=0`).
     _reports: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    # What each rank returned, where more than rank 0 was asked.
+    _rank_values: list[Any] = field(default_factory=list, repr=False)
 
     @property
     def log_dir(self) -> "Path | None":

@@ -7,6 +7,8 @@ they raise RuntimeError. `report` is called in inner loops: without a checkpoint
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from carril.train._checkpoint import Checkpoint
     from carril.train._context import TrainContext
     from carril.train._more_config import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
@@ -48,6 +50,8 @@ class SessionLike(Protocol):
 _session: SessionLike | None = None
 _report: Any = None
 _details: dict[str, Any] = {}
+# Told of every checkpoint that is made or reported, where the last one is wanted (see `_kept`).
+_witness: "Callable[[Checkpoint, bool], None] | None" = None
 
 
 def enter(session: SessionLike | None) -> None:
@@ -65,6 +69,17 @@ def set_details(details: dict[str, Any]) -> None:
 
 def details() -> dict[str, Any]:
     return _details
+
+
+def watch_checkpoints(witness: "Callable[[Checkpoint, bool], None] | None") -> None:
+    """From here on `witness` is told of every checkpoint that is made (False) or reported (True); None ends that."""
+    global _witness
+    _witness = witness
+
+
+def checkpoint_was_made(checkpoint: "Checkpoint", reported: bool = False) -> None:
+    if _witness is not None:
+        _witness(checkpoint, reported)
 
 
 def current(name: str) -> SessionLike:
@@ -153,6 +168,7 @@ def _report_in_full(
             f"`checkpoint_dir_name` is {name!r}: it must be the name of a directory, without `/` and without a dot first"
         )
     session.report(dict(metrics), checkpoint.path, move and not checkpoint.is_temporary, name)
+    checkpoint_was_made(checkpoint, reported=True)
 
 
 def get_context() -> "TrainContext":
@@ -164,13 +180,13 @@ def get_context() -> "TrainContext":
 
 
 def get_checkpoint() -> "Checkpoint | None":
-    """The newest checkpoint of this run, or None before there is one."""
-    path = current("get_checkpoint()").latest_checkpoint()
+    """The newest checkpoint of this run; before there is one, that which the run began from, or None."""
+    path = current("get_checkpoint()").latest_checkpoint() or _details.get("checkpoint")
     if path is None:
         return None
     from carril.train._checkpoint import Checkpoint
 
-    return Checkpoint.from_directory(path)
+    return Checkpoint.stored(path)
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:

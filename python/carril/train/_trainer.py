@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
 from carril.train._config import RunConfig, ScalingConfig, coerce
+from carril.train._imperative import Imperative, callers_function, checked_function, no_function
 
 if TYPE_CHECKING:
     from carril.train._checkpoint import Checkpoint
@@ -16,16 +17,17 @@ if TYPE_CHECKING:
     from carril.train._result import Result
 
 
-class DataParallelTrainer:
+class DataParallelTrainer(Imperative):
     """Runs a function on every worker of a group.
 
     The function takes nothing, or one argument: the `train_loop_config`. What rank 0 returns is
-    `Result.return_value`. Configurations may be given as dicts of their fields.
+    `Result.return_value`. Without a function it is the caller's `train_loop_per_worker`, if there is one.
+    Configurations may be given as dicts of their fields.
     """
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any] | None = None,
         *,
         train_loop_config: dict[str, Any] | None = None,
         backend_config: "BackendConfig | None" = None,
@@ -37,10 +39,7 @@ class DataParallelTrainer:
         metadata: dict[str, Any] | None = None,
         resume_from_checkpoint: "Checkpoint | None" = None,
     ) -> None:
-        if not callable(train_loop_per_worker):
-            raise ConfigTypeError(
-                f"`train_loop_per_worker` is a {type(train_loop_per_worker).__name__}: it must be a function"
-            )
+        function = checked_function(train_loop_per_worker, "train_loop_per_worker") or callers_function()
         if train_loop_config is not None and not isinstance(train_loop_config, dict):
             raise ConfigTypeError(f"`train_loop_config` is a {type(train_loop_config).__name__}: it must be a dict")
         _refuse_unbuilt(
@@ -51,7 +50,7 @@ class DataParallelTrainer:
                 "resume_from_checkpoint": (resume_from_checkpoint, "resuming is"),
             }
         )
-        self.train_loop_per_worker: Callable[..., Any] = train_loop_per_worker
+        self.train_loop_per_worker = function
         self.train_loop_config = train_loop_config
         self.scaling_config = coerce(ScalingConfig, scaling_config, "scaling_config")
         self.run_config = coerce(RunConfig, run_config, "run_config")
@@ -67,14 +66,23 @@ class DataParallelTrainer:
 
     def fit(self) -> "Result":
         """Runs to the end and returns the result; raises what the run failed with."""
+        if self.train_loop_per_worker is None:
+            raise no_function("fit()")
+        return self._execute({})
+
+    def _check(self) -> None:
         self.scaling_config.refuse_unbuilt()
         self.run_config.refuse_unbuilt()
         _check_callbacks(self.run_config.callbacks)
+
+    def _execute(self, details: dict[str, Any]) -> "Result":
+        """One run. `details` is for its workers, beside the function."""
+        self._check()
         arguments = _arguments(self.train_loop_per_worker, self.train_loop_config)
         if self.running_in_local_mode:
             from carril.train._local import fit_locally
 
-            return fit_locally(self, arguments)
+            return fit_locally(self, arguments, details)
         _refuse_in_a_spawned_child()
         from carril._internal import driver
 
@@ -83,7 +91,7 @@ class DataParallelTrainer:
         client = driver.ensure_client()
         from carril.train._fit import fit
 
-        return fit(self, client, arguments, environment)
+        return fit(self, client, arguments, environment, details)
 
     @classmethod
     def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:

@@ -3,9 +3,12 @@
 Importing this module does not import torch: a driver may have none of it to do.
 """
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from carril.train.torch._amp import accelerate as accelerate
+    from carril.train.torch._amp import backward as backward
+    from carril.train.torch._amp import prepare_optimizer as prepare_optimizer
     from carril.train.torch._config import TorchConfig as TorchConfig
     from carril.train.torch._prepare import enable_reproducibility as enable_reproducibility
     from carril.train.torch._prepare import get_device as get_device
@@ -30,11 +33,14 @@ __all__ = [
 _MODULE_OF = {
     "TorchConfig": "_config",
     "TorchTrainer": "_trainer",
+    "accelerate": "_amp",
+    "backward": "_amp",
     "enable_reproducibility": "_prepare",
     "get_device": "_prepare",
     "get_devices": "_prepare",
     "prepare_data_loader": "_prepare",
     "prepare_model": "_prepare",
+    "prepare_optimizer": "_amp",
 }
 _LATER = frozenset(("LightningTrainer", "TorchCheckpoint", "TorchPredictor", "xla"))
 
@@ -48,27 +54,11 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _LATER:
-        _not_built(name)
+        from carril.exceptions import NotAvailableError
+
+        raise NotAvailableError(f"`{__name__}.{name}` is not built yet")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-def _not_built(name: str, hint: str | None = None) -> NoReturn:
-    from carril.exceptions import NotAvailableError
-
-    raise NotAvailableError(f"`carril.train.torch.{name}` is not built yet", hints=[hint] if hint else [])
-
-
-def accelerate(amp: bool = False) -> NoReturn:
-    _not_built("accelerate", "use `torch.autocast` in the training function")
-
-
-def prepare_optimizer(optimizer: Any) -> NoReturn:
-    _not_built("prepare_optimizer", "an optimizer needs no preparation: use it as it is")
-
-
-def backward(tensor: Any) -> NoReturn:
-    _not_built("backward", "call `tensor.backward()`")

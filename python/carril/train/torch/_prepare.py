@@ -42,17 +42,23 @@ def prepare_model(
     parallel_strategy: str | None = "ddp",
     parallel_strategy_kwargs: dict[str, Any] | None = None,
 ) -> "torch.nn.Module":
-    """Moves the model to the worker's device and, with several workers, wraps it in DDP or FSDP."""
+    """Moves the model to the worker's device and, with several workers, wraps it in DDP or FSDP.
+
+    After `accelerate(amp=True)` its forward pass runs in mixed precision.
+    """
     if parallel_strategy not in ("ddp", "fsdp", None):
         raise ConfigError(f"`parallel_strategy` is {parallel_strategy!r}: it must be 'ddp', 'fsdp' or None")
     world_size = _session.current("prepare_model()").world_size
     import torch
+
+    from carril.train.torch._amp import with_autocast
 
     device = move_to_device if isinstance(move_to_device, torch.device) else get_device()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if move_to_device:
         model = model.to(device)
+    model = with_autocast(model)
     if parallel_strategy is None or world_size == 1:
         return model
     options = dict(parallel_strategy_kwargs or {})

@@ -21,7 +21,7 @@ class TorchTrainer(DataParallelTrainer):
 
     def __init__(
         self,
-        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any],
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any] | None = None,
         *,
         train_loop_config: dict[str, Any] | None = None,
         torch_config: TorchConfig | Mapping[str, Any] | None = None,

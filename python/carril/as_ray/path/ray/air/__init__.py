@@ -12,6 +12,6 @@ __all__ = ["Checkpoint", "CheckpointConfig", "FailureConfig", "Result", "RunConf
 
 __getattr__ = _missing.attributes(
     "ray.air",
-    ("AcquiredResources", "DataBatchType", "DatasetConfig", "ResourceRequest", "execution", "integrations", "util"),
-    ("checkpoint", "config", "constants", "result", "session"),
+    ("AcquiredResources", "DataBatchType", "DatasetConfig", "ResourceRequest", "execution", "util"),
+    ("checkpoint", "config", "constants", "integrations", "result", "session"),
 )
