@@ -22,12 +22,6 @@ PATIENCE_S = 2.0
 AT_MOST_S = 10.0
 
 
-def missing(rank: int) -> bool:
-    from carril import train
-
-    return train.get_context().get_world_rank() == rank
-
-
 def in_python_with_the_gil_held(config: dict[str, Any]) -> None:
     import re
 
@@ -63,8 +57,9 @@ def in_a_lock(config: dict[str, Any]) -> None:
 def in_a_loop(config: dict[str, Any]) -> None:
     from carril import train
 
+    rank = train.get_context().get_world_rank()
     train.report({"step": 1})
-    while train.get_context().get_world_rank() == 1:
+    while rank == 1:
         pass
     train.collective.barrier()
 
@@ -89,6 +84,8 @@ def stopped_by_a_signal(config: dict[str, Any]) -> None:
 
     from carril import train
 
+    # A process that is stopped at once could not even say that it has begun.
+    train.collective.barrier()
     if train.get_context().get_world_rank() == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
     train.collective.barrier()

@@ -17,7 +17,7 @@ use prost::Message;
 use tokio::io::unix::AsyncFd;
 
 /// Output is passed on in pieces of at most this size.
-const PIECE: usize = 64 << 10;
+const PIECE: u64 = 64 << 10;
 /// A line longer than this is passed on in parts.
 const LONGEST_LINE: usize = 1 << 20;
 const LAST_LINES: usize = 50;
@@ -116,17 +116,20 @@ impl Followers {
         }
     }
 
+    /// Whole lines, at most a piece of them; a line longer than the longest comes in parts.
     pub fn read_output(&mut self, key: &WorkerKey, all: bool) -> Vec<u8> {
         let Some(followed) = self.by_worker.get_mut(key) else { return Vec::new() };
-        let room = PIECE.saturating_sub(followed.pending.len()).max(4096) as u64;
-        let read = (&mut followed.output).take(room).read_to_end(&mut followed.pending).unwrap_or(0);
-        let end = match followed.pending.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => at + 1,
-            None if followed.pending.len() >= LONGEST_LINE || (all && read == 0) => followed.pending.len(),
-            None => 0,
-        };
-        let rest = followed.pending.split_off(end);
-        std::mem::replace(&mut followed.pending, rest)
+        loop {
+            let read = (&mut followed.output).take(PIECE).read_to_end(&mut followed.pending).unwrap_or(0);
+            let end = match followed.pending.iter().rposition(|byte| *byte == b'\n') {
+                Some(at) => at + 1,
+                None if followed.pending.len() >= LONGEST_LINE || (all && read == 0) => followed.pending.len(),
+                None if read > 0 => continue,
+                None => 0,
+            };
+            let rest = followed.pending.split_off(end);
+            return std::mem::replace(&mut followed.pending, rest);
+        }
     }
 
     pub fn last_output(&mut self, key: &WorkerKey) -> String {

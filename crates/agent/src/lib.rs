@@ -8,7 +8,6 @@ mod agent;
 mod devices;
 mod environment;
 mod follow;
-mod leftovers;
 mod process;
 mod resources;
 mod serve;
@@ -20,7 +19,6 @@ mod zygote;
 
 pub use agent::Agent;
 pub use devices::visible_devices;
-pub use leftovers::kill_everything;
 pub use process::process_end;
 pub use resources::{Limits, node_resources};
 pub use serve::{AgentConfig, AgentHandle, become_reaper, start};

@@ -5,9 +5,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use carril_types::ExitStatus;
 use nix::libc;
-use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
-use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -47,13 +45,4 @@ pub(crate) async fn exit_of_child(pid: u32) -> ExitStatus {
         // Somebody else has collected it: that it is gone is all that can be known.
         Ok(_) | Err(_) => ExitStatus::Code(-1),
     }
-}
-
-/// Collects the exit of a child that has ended or is about to; says nothing about others.
-pub(crate) fn reap(pid: u32) {
-    let _ = nix::sys::wait::waitpid(Pid::from_raw(pid as i32), Some(WaitPidFlag::WNOHANG));
-}
-
-pub(crate) fn send_signal(pid: u32, signal: Signal) {
-    let _ = kill(Pid::from_raw(pid as i32), signal);
 }

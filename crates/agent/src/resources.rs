@@ -18,7 +18,16 @@ pub fn node_resources(limits: &Limits, devices: &[String]) -> Result<(Resources,
     let cpus = limits.cpus.unwrap_or_else(|| available_cpus(affinity(), cpu_quota(Path::new("/sys/fs/cgroup"))));
     let memory = available_memory(Path::new("/sys/fs/cgroup"), Path::new("/proc/meminfo"));
     let gpus = limits.gpus.unwrap_or(devices.len() as f64);
-    let devices: Vec<String> = devices.iter().take(gpus.ceil() as usize).cloned().collect();
+    let wanted = gpus.ceil() as usize;
+    let mut devices: Vec<String> = devices.iter().take(wanted).cloned().collect();
+    // More were declared than are seen: they get the numbers that are free.
+    let mut number = 0;
+    while devices.len() < wanted {
+        if !devices.contains(&number.to_string()) {
+            devices.push(number.to_string());
+        }
+        number += 1;
+    }
     let mut amounts = vec![("CPU", cpus), ("GPU", gpus), ("memory", memory as f64)];
     amounts.extend(limits.custom.iter().map(|(name, amount)| (name.as_str(), *amount)));
     Ok((Resources::from_amounts(amounts)?, devices))

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use carril_process::{kill_leftovers, reap_orphans, send_signal};
 use carril_proto::v1;
 use carril_store::BlobStore;
 use carril_types::{ErrorCode, Failure, NodeId, WorkerKey};
@@ -16,8 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::agent::Agent;
 use crate::devices::{present_devices, visible_devices};
 use crate::follow::Followers;
-use crate::leftovers::{kill_leftovers, reap_orphans};
-use crate::process::{exit_of_child, send_signal};
+use crate::process::exit_of_child;
 use crate::resources::{Limits, node_resources};
 use crate::starter::{self, Task, ZygotePids};
 use crate::world::{StartRequest, World};

@@ -37,7 +37,7 @@ impl v1::worker_server::Worker for WorkerService {
         let Some(v1::worker_message::Kind::Hello(hello)) = first else {
             return Err(to_status(Failure::new(ErrorCode::Internal, "a worker must begin with hello")));
         };
-        check_versions(hello.protocol, &hello.version).map_err(to_status)?;
+        check_versions("the worker", "the agent", hello.protocol, &hello.version).map_err(to_status)?;
         let key: WorkerKey = hello.worker.unwrap_or_default().into();
         let (sender, orders) = mpsc::unbounded_channel();
         let known = key.clone();

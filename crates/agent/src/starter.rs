@@ -80,7 +80,7 @@ impl Starter {
                     Err(reason) => reason,
                 };
                 let mut command = Command::new(&runtime.executable);
-                command.args(["-m", "carril._internal.worker"]);
+                command.args(["-P", "-m", "carril._internal.worker"]);
                 let pid = exec(command, request, output, meeting_point).map_err(not_started)?;
                 Ok((pid, format!("started plainly: {reason}")))
             }
@@ -152,8 +152,10 @@ fn exec(
         .stdout(output.try_clone()?)
         .stderr(output);
     if let WorkerCommand::Python(runtime) = &request.command {
+        // The new interpreter needs the path to find us; it then gives the user's own variable back.
         let path: Vec<&str> = runtime.path.iter().map(String::as_str).filter(|path| !path.is_empty()).collect();
-        command.env("PYTHONPATH", path.join(":"));
+        let own = request.environment.iter().find(|(name, _)| name == "PYTHONPATH").map(|(_, value)| value.as_str());
+        command.env("PYTHONPATH", path.join(":")).env("CARRIL_PYTHONPATH", own.unwrap_or_default());
     }
     // What a fork sets by hand after it, an interpreter reads when it starts.
     let given = |name: &str| request.environment.iter().any(|(known, _)| known == name);

@@ -65,7 +65,7 @@ impl Zygote {
         let number = inherited.as_raw_fd();
         let mut command = Command::new(&runtime.executable);
         command
-            .args(["-m", "carril._internal.zygote", &number.to_string()])
+            .args(["-P", "-m", "carril._internal.zygote", &number.to_string()])
             .env(
                 "PYTHONPATH",
                 runtime.path.iter().filter(|path| !path.is_empty()).cloned().collect::<Vec<_>>().join(":"),

@@ -9,9 +9,10 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use carril_agent::{AgentConfig, AgentHandle, Limits, WorkerService, become_reaper, kill_everything};
+use carril_agent::{AgentConfig, AgentHandle, Limits, WorkerService, become_reaper};
 use carril_head::{HeadHandle, HeadService};
 use carril_net::{PrivateDirectory, accept_own, sweep};
+use carril_process::kill_everything;
 use carril_proto::v1::head_server::HeadServer;
 use carril_proto::v1::worker_server::WorkerServer;
 use carril_store::BlobStore;

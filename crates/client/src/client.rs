@@ -34,7 +34,7 @@ impl Client {
         let mut head = HeadClient::new(channel).max_decoding_message_size(usize::MAX);
         let hello = v1::HelloRequest { protocol: PROTOCOL, version: VERSION.to_owned(), pid: std::process::id() };
         let reply = head.hello(hello).await.map_err(lost)?.into_inner();
-        check_versions(reply.protocol, &reply.version)?;
+        check_versions("the head", "the driver", reply.protocol, &reply.version)?;
         Ok(Self { head, socket: socket.to_owned(), pid: reply.pid, directory: reply.directory })
     }
 

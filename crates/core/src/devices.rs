@@ -17,6 +17,11 @@ impl Devices {
         Self { devices: names.into_iter().map(|name| (name, WHOLE)).collect() }
     }
 
+    /// The same devices, all of them free.
+    pub fn all_free(&self) -> Self {
+        Self::new(self.devices.iter().map(|(name, _)| name.clone()).collect())
+    }
+
     /// The devices for one worker's share, or `None` where they are not free. A share without `GPU` gets none.
     pub fn take(&mut self, share: &Resources) -> Option<Vec<String>> {
         let units = (share.amount("GPU") * WHOLE as f64).round() as u64;

@@ -93,23 +93,10 @@ impl Placement {
     }
 
     fn try_place(&mut self, request: &PlacementRequest) -> Option<Vec<Share>> {
-        let mut left = request.workers;
-        let mut shares = Vec::new();
         // Worked out on copies: a group that does not fit leaves nothing taken.
         let mut nodes = self.nodes.clone();
-        for (id, node) in &mut nodes {
-            let mut devices = Vec::new();
-            while left > 0 && node.free.contains(&request.per_worker) {
-                let Some(names) = node.devices.take(&request.per_worker) else { break };
-                node.free.subtract(&request.per_worker);
-                devices.push(names);
-                left -= 1;
-            }
-            if !devices.is_empty() {
-                shares.push(Share { node: id.clone(), devices });
-            }
-        }
-        if left > 0 {
+        let shares = spread(&mut nodes, request);
+        if count(&shares) < request.workers {
             return None;
         }
         self.nodes = nodes;
@@ -118,11 +105,13 @@ impl Placement {
     }
 
     fn never(&self, request: &PlacementRequest) -> Option<Failure> {
-        let capacity: u32 = self
-            .nodes
-            .values()
-            .map(|node| node.total.fits(&request.per_worker).unwrap_or(request.workers))
-            .fold(0, u32::saturating_add);
+        // On machines that nobody uses, device by device.
+        let mut empty = self.nodes.clone();
+        for node in empty.values_mut() {
+            node.free = node.total.clone();
+            node.devices = node.devices.all_free();
+        }
+        let capacity = count(&spread(&mut empty, request));
         if capacity >= request.workers {
             return None;
         }
@@ -171,6 +160,29 @@ impl Placement {
             assert_eq!(held, node.total, "PLACE-1: node {id} has lost or gained resources");
         }
     }
+}
+
+/// Takes room for as many of the group's workers as there is, node by node.
+fn spread(nodes: &mut BTreeMap<NodeId, NodeResources>, request: &PlacementRequest) -> Vec<Share> {
+    let mut left = request.workers;
+    let mut shares = Vec::new();
+    for (id, node) in nodes {
+        let mut devices = Vec::new();
+        while left > 0 && node.free.contains(&request.per_worker) {
+            let Some(names) = node.devices.take(&request.per_worker) else { break };
+            node.free.subtract(&request.per_worker);
+            devices.push(names);
+            left -= 1;
+        }
+        if !devices.is_empty() {
+            shares.push(Share { node: id.clone(), devices });
+        }
+    }
+    shares
+}
+
+fn count(shares: &[Share]) -> u32 {
+    shares.iter().map(|share| share.devices.len() as u32).sum()
 }
 
 /// Of `have`, only the names that were asked for: the rest is no answer to the question.

@@ -141,7 +141,10 @@ impl<R> RunMachine<R> {
         match event {
             Event::Placed => self.on_placed(&mut out),
             Event::Refused(failure) => self.on_refused(failure, &mut out),
-            Event::WorkerStarted { rank } => self.on_worker_started(rank),
+            Event::WorkerStarted { rank, how } => {
+                self.on_worker_started(rank);
+                out.reason = how;
+            }
             Event::WorkerReady { rank } => self.on_worker_ready(rank, &mut out),
             Event::Reported { rank, sequence, report, checkpoint } => {
                 self.on_reported(rank, sequence, report, checkpoint, &mut out);

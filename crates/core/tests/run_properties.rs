@@ -64,7 +64,7 @@ impl World {
         };
         world.tell(Event::Placed);
         for rank in 0..WORLD {
-            world.tell(Event::WorkerStarted { rank: Rank(rank) });
+            world.tell(Event::WorkerStarted { rank: Rank(rank), how: "forked".into() });
             world.tell(Event::WorkerReady { rank: Rank(rank) });
         }
         world

@@ -24,7 +24,7 @@ impl Script {
             ]
         ));
         for rank in 0..world_size {
-            assert_eq!(script.tell(Event::WorkerStarted { rank: Rank(rank) }), []);
+            assert_eq!(script.tell(Event::WorkerStarted { rank: Rank(rank), how: "forked".into() }), []);
         }
         for rank in 0..world_size {
             let commands = script.tell(Event::WorkerReady { rank: Rank(rank) });
@@ -327,7 +327,7 @@ fn a_run_that_is_stopped_before_it_is_placed_ends_at_once() {
 fn a_worker_that_cannot_be_started_is_the_cause() {
     let mut script = Script { machine: RunMachine::new(2, None), now: Duration::ZERO };
     script.tell(Event::Placed);
-    script.tell(Event::WorkerStarted { rank: Rank(0) });
+    script.tell(Event::WorkerStarted { rank: Rank(0), how: "forked".into() });
     let failure = Failure::new(ErrorCode::WorkerStartFailed, "no such file: python9");
     script.tell(Event::WorkerNotStarted { rank: Rank(1), failure });
     script.tell(Event::TimerFired(Timer::Gather));

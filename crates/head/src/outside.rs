@@ -6,7 +6,7 @@ use std::time::Duration;
 use carril_core::Timer;
 use carril_proto::v1;
 use carril_store::JournalRecord;
-use carril_types::{Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
+use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
 use tokio::sync::mpsc;
 
 /// Clock, network and timers.
@@ -45,4 +45,41 @@ pub trait RunDisk: Send {
     /// Where every rank was, the last time somebody asked.
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure>;
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure>;
+}
+
+/// The files of a run that has ended: everything has been written.
+pub(crate) struct Closed;
+
+impl RunDisk for Closed {
+    fn journal(&mut self, _: &JournalRecord) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn append(&mut self, _: f64, _: u64, _: &Metrics, _: &Metrics) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn append_rank(&mut self, _: Rank, _: &Metrics) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn commit_checkpoint(&mut self, _: u64, _: &[Rank], _: &str) -> Result<PathBuf, Failure> {
+        Err(Failure::new(ErrorCode::Internal, "the run has ended"))
+    }
+
+    fn set_status(&mut self, _: RunStatus) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn write_stacks(&mut self, _: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn end(&mut self, _: RunStatus, _: f64, _: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
+        Ok(())
+    }
 }

@@ -15,7 +15,7 @@ use carril_types::{
 use tokio::sync::oneshot;
 
 use crate::automatic::Automatic;
-use crate::outside::{Outside, RunDisk, RunOpened};
+use crate::outside::{Closed, Outside, RunDisk, RunOpened};
 use crate::watchers::Watchers;
 use crate::words::{describe, error_files, name_of};
 
@@ -38,6 +38,7 @@ pub(crate) struct Run {
     pub watchers: Watchers,
     pub shares: Vec<Share>,
     pub machine: RunMachine<RankReport>,
+    /// `Closed` once the run has ended, so that a head that remembers many runs holds no file of theirs.
     disk: Box<dyn RunDisk>,
     automatic: Automatic,
     config: Value,
@@ -111,7 +112,7 @@ impl Run {
         use v1::agent_message::Kind;
         match message.kind {
             Some(Kind::Started(started)) => {
-                let rank = rank_of(started.worker.as_ref());
+                let (rank, how) = (rank_of(started.worker.as_ref()), started.how.clone());
                 self.started.push(v1::StartedWorker {
                     rank: rank.0,
                     pid: started.pid,
@@ -123,7 +124,7 @@ impl Run {
                     let workers = self.started.clone();
                     self.publish(v1::WorkersStarted { workers }, outside);
                 }
-                self.decide(Event::WorkerStarted { rank }, outside);
+                self.decide(Event::WorkerStarted { rank, how }, outside);
             }
             Some(Kind::Ready(ready)) => {
                 let rank = rank_of(ready.worker.as_ref());
@@ -501,6 +502,7 @@ impl Run {
         if let Err(failure) = self.disk.end(ending.status, now, error) {
             self.publish(v1::Warning { text: failure.message }, outside);
         }
+        self.disk = Box::new(Closed);
         if let Some(last) = &mut self.last {
             // Only now is it known to be the last. A key of the user's own is left alone.
             if self.last_by_rank[0].get("done").is_none() {

@@ -45,7 +45,7 @@ impl v1::head_server::Head for HeadService {
 
     async fn hello(&self, request: Request<v1::HelloRequest>) -> Answer<v1::HelloReply> {
         let hello = request.into_inner();
-        check_versions(hello.protocol, &hello.version).map_err(to_status)?;
+        check_versions("the driver", "the head", hello.protocol, &hello.version).map_err(to_status)?;
         let directory = self.directory.clone();
         let pid = std::process::id();
         Ok(Response::new(v1::HelloReply { protocol: PROTOCOL, version: VERSION.to_owned(), pid, directory }))

@@ -18,7 +18,7 @@ pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
         Event::StacksGathered(_) => ("StacksGathered".into(), true),
         Event::Placed => ("Placed".into(), true),
         Event::Refused(failure) => (format!("Refused: {}", failure.message), true),
-        Event::WorkerStarted { rank } => (format!("WorkerStarted: rank {rank}"), true),
+        Event::WorkerStarted { rank, .. } => (format!("WorkerStarted: rank {rank}"), true),
         Event::WorkerReady { rank } => (format!("WorkerReady: rank {rank}"), true),
         Event::CheckpointCommitted { iteration, path } => {
             (format!("CheckpointCommitted: report {iteration}, {path}"), true)

@@ -33,13 +33,13 @@ pub fn accept_own(listener: UnixListener) -> impl Stream<Item = io::Result<UnixS
     })
 }
 
-/// Both sides of a connection must be of one protocol and one version.
-pub fn check_versions(protocol: u32, version: &str) -> Result<(), Failure> {
+/// Both sides of a connection must be of one protocol and one version. `other` and `own` name the sides.
+pub fn check_versions(other: &str, own: &str, protocol: u32, version: &str) -> Result<(), Failure> {
     if protocol == PROTOCOL && version == VERSION {
         return Ok(());
     }
     let message =
-        format!("the other side is carril {version} (protocol {protocol}), this side is {VERSION} ({PROTOCOL})");
+        format!("{other} is carril {version} (protocol {protocol}), {own} is carril {VERSION} (protocol {PROTOCOL})");
     Err(Failure::new(ErrorCode::VersionMismatch, message)
         .hint("install one version of carril for the driver, the `carril` command and the workers"))
 }

@@ -20,10 +20,19 @@ pub fn from_status(status: Status, lost: ErrorCode) -> Failure {
         return failure.into();
     }
     match status.code() {
-        Code::Unavailable | Code::Cancelled | Code::Aborted | Code::Unknown => {
-            Failure::new(lost, format!("the connection broke: {}", status.message()))
-        }
+        Code::Unavailable | Code::Cancelled | Code::Aborted | Code::Unknown => gone(lost, status.message()),
         code => Failure::new(ErrorCode::Internal, format!("{code:?}: {}", status.message())),
+    }
+}
+
+fn gone(lost: ErrorCode, detail: &str) -> Failure {
+    let failure =
+        |who| Failure::new(lost, format!("the {who} is gone: its process has ended or was killed ({detail})"));
+    match lost {
+        ErrorCode::HeadLost => {
+            failure("head").hint("what was reported is in the run's directory: `carril runs` lists it")
+        }
+        _ => failure("agent"),
     }
 }
 

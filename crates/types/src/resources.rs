@@ -76,11 +76,6 @@ impl Resources {
     pub fn times(&self, count: u32) -> Resources {
         Self(self.0.iter().map(|(name, units)| (name.clone(), units * u64::from(count))).collect())
     }
-
-    /// How many times `share` fits into these amounts; `None` when it asks for nothing.
-    pub fn fits(&self, share: &Resources) -> Option<u32> {
-        share.0.iter().map(|(name, units)| (self.0.get(name).copied().unwrap_or(0) / units) as u32).min()
-    }
 }
 
 impl fmt::Display for Resources {
@@ -131,14 +126,6 @@ mod tests {
         }
         assert_eq!(free, Resources::default());
         assert!(!free.contains(&cpus(0.1)));
-    }
-
-    #[test]
-    fn fits_is_bounded_by_the_scarcest() {
-        let node = Resources::from_amounts([("CPU", 8.0), ("GPU", 2.0)]).unwrap();
-        let share = Resources::from_amounts([("CPU", 2.0), ("GPU", 1.0)]).unwrap();
-        assert_eq!(node.fits(&share), Some(2));
-        assert_eq!(node.fits(&Resources::default()), None);
     }
 
     #[test]

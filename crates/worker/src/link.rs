@@ -58,7 +58,7 @@ impl Link {
         })?;
         let (exit_sender, exit) = watch::channel(false);
         let leaving = Arc::new(AtomicBool::new(false));
-        let left = leaving.clone();
+        let (left, lost_key) = (leaving.clone(), key.clone());
         runtime.spawn(async move {
             while let Ok(Some(order)) = orders.message().await {
                 if let Some(v1::worker_order::Kind::Exit(_)) = order.kind {
@@ -66,6 +66,8 @@ impl Link {
                 }
             }
             if !left.load(Ordering::Acquire) {
+                // Nobody else is left to end what this process has started.
+                carril_process::kill_own_descendants(&lost_key);
                 // SAFETY: ends the process at once, without running anything of the user's.
                 unsafe { nix::libc::_exit(AGENT_LOST_EXIT) };
             }

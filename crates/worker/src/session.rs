@@ -215,8 +215,9 @@ fn unix_time() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// Has the kernel end this process with its agent. A worker that was forked from the zygote becomes the agent's child a
-/// moment after it begins: asking earlier would tie it to the process in between.
+/// Ties this process to its agent. The thread of the link sees the agent's end and cleans up; should the process be stopped
+/// then, the kernel wakes it for that. A worker that was forked from the zygote becomes the agent's child a moment after it
+/// begins: asking earlier would tie it to the process in between.
 fn die_with(agent: u32) {
     use nix::libc;
     const LOOKS: usize = 5_000;
@@ -226,7 +227,7 @@ fn die_with(agent: u32) {
     for _ in 0..LOOKS {
         if is_parent() {
             // SAFETY: sets an attribute of this process.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGCONT) };
         }
         // Asked after the line above: an agent that died before it would never be noticed.
         if !is_alive() {

@@ -109,9 +109,13 @@ def show_lines_as_they_come() -> None:
 
 def _take_the_drivers_path() -> None:
     """The agent gives it as PYTHONPATH, to which a new interpreter adds entries that the driver does not have."""
-    path = os.environ.get("PYTHONPATH", "")
+    path = os.environ.pop("PYTHONPATH", "")
     if path:
         sys.path[:] = path.split(os.pathsep)
+    # What the user's own subprocesses are to find there.
+    own = os.environ.pop("CARRIL_PYTHONPATH", "")
+    if own:
+        os.environ["PYTHONPATH"] = own
 
 
 def _run(session: Session) -> str | None:

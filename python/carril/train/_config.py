@@ -299,14 +299,22 @@ class RunConfig(Config):
         self.checkpoint_config = coerce(CheckpointConfig, self.checkpoint_config, "checkpoint_config")
         if self.name is not None:
             self._need("name", (str,), "a text")
-        self.callbacks = list(self.callbacks or ())
-        self.worker_runtime_env = dict(self.worker_runtime_env or {})
-        self.verbose = 1 if self.verbose is None else int(self.verbose)
+        self.callbacks = self.callbacks if self.callbacks is not None else []
+        self._need("callbacks", (list, tuple), "a list of callbacks")
+        self.callbacks = list(self.callbacks)
+        self.worker_runtime_env = self.worker_runtime_env if self.worker_runtime_env is not None else {}
+        self._need("worker_runtime_env", (Mapping,), "a dict")
+        self.worker_runtime_env = dict(self.worker_runtime_env)
+        self.verbose = 1 if self.verbose is None else self.verbose
+        self._need("verbose", (int, bool), "a number: 0 for nothing, 1, or 2 for more")
+        self.verbose = int(self.verbose)
         if self.hang_timeout is not None:
             self._need("hang_timeout", (int, float), "a number of seconds")
             if not 0 < self.hang_timeout < float("inf"):
                 raise ConfigError(f"`RunConfig.hang_timeout` is {self.hang_timeout!r}: it must be above 0")
-        self.metrics_reduce = dict(self.metrics_reduce or {})
+        self.metrics_reduce = self.metrics_reduce if self.metrics_reduce is not None else {}
+        self._need("metrics_reduce", (Mapping,), "a dict of reductions by metric")
+        self.metrics_reduce = dict(self.metrics_reduce)
         for key, how in self.metrics_reduce.items():
             if how not in _REDUCTIONS:
                 raise ConfigError(

@@ -14,8 +14,10 @@ pub enum Event<R> {
     Placed,
     /// The group can never be placed, or its files cannot be made.
     Refused(Failure),
+    /// `how` says by which way, and why not by the usual one.
     WorkerStarted {
         rank: Rank,
+        how: String,
     },
     WorkerReady {
         rank: Rank,

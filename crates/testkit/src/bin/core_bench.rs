@@ -57,7 +57,7 @@ fn run(workers: u32) -> usize {
     };
     let ranks = || (0..workers).map(Rank);
     tell(Event::Placed);
-    ranks().for_each(|rank| tell(Event::WorkerStarted { rank }));
+    ranks().for_each(|rank| tell(Event::WorkerStarted { rank, how: String::new() }));
     ranks().for_each(|rank| tell(Event::WorkerReady { rank }));
     for sequence in 0..10 {
         ranks().for_each(|rank| tell(Event::Reported { rank, sequence, report: [0.0; 5], checkpoint: false }));

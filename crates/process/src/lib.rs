@@ -1,0 +1,143 @@
+//! Processes as the kernel shows them, and the ending of those that a worker left behind.
+//!
+//! Used from both sides: by the agent when a worker is gone, and by a worker that has lost its agent.
+//!
+//! A child that put itself into a session of its own becomes a child of the agent when its parent dies, because the agent
+//! is a subreaper. It is told apart by the environment it was executed with, where it was executed; one that was only
+//! forked has none of its own and is taken for the worker's whose death brought it here.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use carril_types::WorkerKey;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+
+/// A process that keeps forking while it is hunted is given up after so many rounds.
+const ROUNDS: usize = 50;
+
+#[derive(Clone, Copy, Debug)]
+struct Process {
+    pid: u32,
+    parent: u32,
+    session: u32,
+    zombie: bool,
+}
+
+pub fn send_signal(pid: u32, signal: Signal) {
+    let _ = kill(Pid::from_raw(pid as i32), signal);
+}
+
+/// For the agent: kills what belongs to the worker whose session is `session`. `known` are the agent's own children. While
+/// workers are `starting`, a child that only forked may be one of them, and is let be.
+pub fn kill_leftovers(key: &WorkerKey, session: u32, known: &BTreeSet<u32>, starting: bool) {
+    let agent = std::process::id();
+    repeat(|process| {
+        let orphan = process.parent == agent && !known.contains(&process.pid);
+        if orphan && process.zombie {
+            reap(process.pid);
+        }
+        let of_session = process.session == session && process.pid != agent;
+        of_session || (orphan && is_left_by(process, key, known, starting))
+    });
+}
+
+/// For a worker whose agent is gone: kills everything that it has started, and leaves only itself.
+pub fn kill_own_descendants(key: &WorkerKey) {
+    let own = std::process::id();
+    repeat(|process| {
+        if process.pid == own {
+            return false;
+        }
+        process.session == own
+            || is_below(process.pid, own)
+            || owner_of(process.pid).as_deref() == Some(&key.to_string())
+    });
+}
+
+/// For an agent that is going: kills every child of this process, and the orphans that this brings, until there is none.
+pub fn kill_everything() {
+    let own = std::process::id();
+    repeat(|process| {
+        let child = process.parent == own;
+        if child && process.zombie {
+            reap(process.pid);
+        }
+        child
+    });
+    reap_orphans(&BTreeSet::new());
+}
+
+/// Collects children that ended by themselves and are nobody's.
+pub fn reap_orphans(known: &BTreeSet<u32>) {
+    let own = std::process::id();
+    for process in processes().into_iter().filter(|p| p.zombie && p.parent == own && !known.contains(&p.pid)) {
+        reap(process.pid);
+    }
+}
+
+/// Kills all that `is_meant` says, and what they may have forked meanwhile, until a round finds nothing alive.
+fn repeat(mut is_meant: impl FnMut(&Process) -> bool) {
+    for _ in 0..ROUNDS {
+        let mut found = false;
+        for process in processes() {
+            if is_meant(&process) && !process.zombie {
+                found = true;
+                send_signal(process.pid, Signal::SIGKILL);
+            }
+        }
+        if !found {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn is_left_by(process: &Process, key: &WorkerKey, known: &BTreeSet<u32>, starting: bool) -> bool {
+    // One that stayed in the session of a worker that lives is that worker's affair.
+    if known.contains(&process.session) {
+        return false;
+    }
+    owner_of(process.pid).map_or(!starting, |owner| owner == key.to_string())
+}
+
+/// The worker in whose environment the process was executed.
+fn owner_of(pid: u32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let value =
+        environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(b"CARRIL_WORKER=".as_slice()))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+fn is_below(pid: u32, ancestor: u32) -> bool {
+    let mut current = pid;
+    // Deeper than any tree of processes: a loop that a race may show ends here.
+    for _ in 0..64 {
+        match look_at(current) {
+            Some(process) if process.parent == ancestor => return true,
+            Some(process) if process.parent > 1 => current = process.parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+fn reap(pid: u32) {
+    let _ = waitpid(Pid::from_raw(pid as i32), Some(WaitPidFlag::WNOHANG));
+}
+
+fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| look_at(entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+fn look_at(pid: u32) -> Option<Process> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so the fields are counted after it.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let zombie = matches!(fields.next()?, "Z" | "X");
+    let parent = fields.next()?.parse().ok()?;
+    let session = fields.nth(1)?.parse().ok()?;
+    Some(Process { pid, parent, session, zombie })
+}
