@@ -21,7 +21,8 @@ from carril.train._console_view import View, coloured
 
 _SECONDS_IN_A_LOG = 5.0
 _METRICS_IN_A_LINE = 4
-_SHOWN_STATES = ("waiting", "running", "stopping")
+# A run that stops is told of by its closing lines, within seconds.
+_SHOWN_STATES = ("waiting", "running")
 
 
 class _Display(Protocol):

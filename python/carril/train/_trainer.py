@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, TrainingFailedError
 from carril.train._config import RunConfig, ScalingConfig, coerce
 from carril.train._imperative import Imperative, callers_function, checked_function, no_function
 
@@ -68,7 +68,11 @@ class DataParallelTrainer(Imperative):
         """Runs to the end and returns the result; raises what the run failed with."""
         if self.train_loop_per_worker is None:
             raise no_function("fit()")
-        return self._execute({})
+        try:
+            return self._execute({})
+        except TrainingFailedError as error:
+            # It happened in the workers, or in a callback that is its cause: our own frames would stand in the way.
+            raise error.with_traceback(None)
 
     def _check(self) -> None:
         self.scaling_config.refuse_unbuilt()
