@@ -13,6 +13,7 @@ import pytest
 from driver_scripts import Script, Scripts, scripts_fixture, wait_until  # noqa: F401
 from runs import fit
 from snapshots import check
+from test_notebook import Notebook, notebook_fixture  # noqa: F401
 
 SCRIPT = """
     import os, sys, time
@@ -89,11 +90,14 @@ def test_a_run_whose_process_ends(scripts: Scripts) -> None:
 def test_a_run_that_is_interrupted(scripts: Scripts) -> None:
     script = scripts.start(
         source(
-            "train.report({'loss': 1.0})\nprint('up', flush=True)\ntime.sleep(1000)",
+            "train.report({'loss': 1.0})\n"
+            "train.collective.barrier()\n"
+            "if rank == 0: print('up', flush=True)\n"
+            "time.sleep(1000)",
             fit="try:\n    trainer.fit()\nexcept KeyboardInterrupt:\n    print('KeyboardInterrupt')",
         )
     )
-    script.wait_for("up", times=2)
+    script.wait_for("up")
     script.send(signal.SIGINT)
     assert script.finish() == 0, script.output
     check_output("run_interrupted", script, scripts)
@@ -245,3 +249,57 @@ def test_a_result_shows_itself_in_a_notebook(storage: Path, head: None) -> None:
 
     result = fit(function, storage, workers=1, name="html", verbose=0)
     check("result_html", result._repr_html_().replace("<tr>", "\n<tr>"), (storage, "STORAGE"))
+
+
+def test_a_notebook_gets_one_output_that_is_kept_up_to_date(notebook: Notebook) -> None:
+    shown = notebook.run("""
+        from carril import train
+
+        def loop():
+            rank = train.get_context().get_world_rank()
+            print("in the worker")
+            for step in range(3):
+                saved = train.Checkpoint.from_dict({"step": step}) if step == 2 else None
+                train.report({"loss": 1 / (step + rank + 1), "note": "<b>"}, checkpoint=saved)
+
+        result = train.DataParallelTrainer(
+            loop, scaling_config={"num_workers": 2}, run_config=train.RunConfig(name="digits")
+        ).fit()
+    """)
+    # It began as `starting`; what is there in the end is its last state.
+    html = shown["text/html"].replace("<br>", "\n<br>").replace("<t", "\n<t")
+    check("notebook_html", re.sub(r"\d+:\d\d\n", "TIME\n", html))
+    assert shown["text"].count("in the worker\n") == 2
+    assert "`digits` finished: 3 reports, 1 checkpoint in " in shown["text"]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        ([b"plain\n"], ["plain"]),
+        ([b"10%\r50%\r100%\n"], ["100%"]),
+        # The first state of a bar is a line, and its last one; those between come every five seconds.
+        ([b"\r 1%\r", b" 2%\r", b" 3%\r", b"100%\nnext\n"], [" 1%", "100%", "next"]),
+        ([b"\r50%"], ["50%", "50%"]),
+        ([b"\r50%\r", b"     \r", b"after\n"], ["50%", "after"]),
+        ([b"windows\r\n", b"\n", b"ends\r\n"], ["windows", "", "ends"]),
+        # Several bars: each state is a line of its own that goes up again.
+        ([b"\router\n\rinner 1\x1b[A\n\rinner 2\x1b[A\n", b"\rinner 3\x1b[A\n"], ["outer", "inner 2", "inner 3"]),
+        ([b"caf\xc3\xa9 \xff\xfe\n"], ["café \ufffd\ufffd"]),
+        ([b"\x1b[31mred\x1b[0m \x1b[2J\x1b[10;10Hmoved\x07\x08\n"], ["\x1b[31mred\x1b[0m moved\x1b[0m"]),
+        ([b"\x1b]0;a title\x07text\ttab\n"], ["text\ttab"]),
+        ([b"not ended"], ["not ended"]),
+    ],
+)
+def test_what_ranks_write_becomes_lines(
+    pieces: list[bytes], lines: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from carril.train._console import Console
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    console = Console("name", "/path", 1)
+    for piece in pieces:
+        console.output(3, piece)
+    console.close()
+    assert capsys.readouterr().out == "".join(f"(rank 3) {line}\n" for line in lines)

@@ -78,11 +78,10 @@ def test_values_become_plain_as_in_a_worker() -> None:
 
 
 def test_what_is_no_metric_is_refused_as_in_a_worker() -> None:
-    class Tensor:
-        shape = (2, 2)
+    import torch
 
     def function() -> None:
-        train.report({"weights": Tensor()})
+        train.report({"weights": torch.ones(2, 2)})
 
     with pytest.raises(MetricsError, match=r"the metric `weights` is a `.*Tensor` of shape \[2, 2\]"):
         local(function)

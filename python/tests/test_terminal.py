@@ -251,3 +251,32 @@ def test_with_verbose_0_nothing_is_printed(terminals: Terminals, scripts: Script
     assert terminal.finish() == 0
     assert terminal.raw == b""
     assert (scripts.storage / "shown" / "ranks" / "rank_0.attempt_0.log").read_text() == "quiet\n"
+
+
+def test_a_progress_bar_stands_in_place_and_its_last_state_scrolls_away(terminals: Terminals, scripts: Scripts) -> None:
+    terminal = terminals.start("""
+        import os, time
+        from carril.train._console import Console
+
+        def wait(name):
+            while not os.path.exists(name): time.sleep(0.01)
+
+        console = Console("bars", "/nowhere", 1)
+        console.output(1, b"\\r 10%|#         |\\r")
+        wait("first")
+        console.output(1, b" 20%|##        |\\r")
+        console.output(0, b"a line\\n")
+        wait("second")
+        console.output(1, b"100%|##########|\\n")
+        wait("seen")
+        console.close()
+    """)
+    terminal.wait_for("(rank 1)  10%|#")
+    assert block(terminal)[-1] == "  (rank 1)  10%|#         |"
+    (scripts.directory / "first").touch()
+    terminal.wait_for("(rank 1)  20%|##")
+    terminal.wait_for("(rank 0) a line\ncarril 0:")
+    assert " 10%" not in terminal.everything
+    (scripts.directory / "second").touch()
+    terminal.wait_for("(rank 1) 100%|##########|\ncarril 0:")
+    assert end(terminal, scripts.directory) == "(rank 0) a line\n(rank 1) 100%|##########|"

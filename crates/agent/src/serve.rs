@@ -91,7 +91,9 @@ pub fn start(
     let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
     let handle = AgentHandle { jobs };
     let zygotes = ZygotePids::default();
-    let (tasks, _thread) = starter::spawn(zygotes.clone()).map_err(trouble)?;
+    let temporary = config.directory.join("temporary");
+    std::fs::create_dir(&temporary).map_err(trouble)?;
+    let (tasks, _thread) = starter::spawn(zygotes.clone(), temporary).map_err(trouble)?;
     let followers = Followers::new().map_err(trouble)?;
     let changes = followers.descriptor().map_err(trouble)?;
     let node = RealNode {

@@ -9,6 +9,7 @@ use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,12 +34,17 @@ pub(crate) struct Starter {
     /// By executable; `None` where there is none to be had, with the reason.
     zygotes: HashMap<String, Result<Zygote, String>>,
     pids: ZygotePids,
+    /// For the zygotes' temporary files.
+    temporary: PathBuf,
 }
 
 /// Starts the thread. It ends, and the zygotes with it, when the sender is dropped.
-pub(crate) fn spawn(pids: ZygotePids) -> io::Result<(mpsc::Sender<Task>, std::thread::JoinHandle<()>)> {
+pub(crate) fn spawn(
+    pids: ZygotePids,
+    temporary: PathBuf,
+) -> io::Result<(mpsc::Sender<Task>, std::thread::JoinHandle<()>)> {
     let (sender, tasks) = mpsc::channel();
-    let mut starter = Starter { zygotes: HashMap::new(), pids };
+    let mut starter = Starter { zygotes: HashMap::new(), pids, temporary };
     let thread = std::thread::Builder::new().name("carril-starter".into()).spawn(move || {
         while let Ok(task) = tasks.recv() {
             starter.perform(task);
@@ -123,9 +129,10 @@ impl Starter {
         {
             self.give_up(runtime, "the zygote has ended".to_owned());
         }
-        let pids = &self.pids;
+        let (pids, temporary) = (&self.pids, &self.temporary);
         let entry = self.zygotes.entry(runtime.executable.clone()).or_insert_with(|| {
-            let zygote = Zygote::start(runtime).map_err(|error| format!("the zygote cannot be started: {error}"))?;
+            let zygote =
+                Zygote::start(runtime, temporary).map_err(|error| format!("the zygote cannot be started: {error}"))?;
             pids.lock().unwrap_or_else(PoisonError::into_inner).push(zygote.pid());
             Ok(zygote)
         });

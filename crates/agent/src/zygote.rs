@@ -7,6 +7,7 @@ use std::io::{self, IoSlice, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -59,7 +60,8 @@ pub(crate) struct Fork<'a> {
 
 impl Zygote {
     /// Must be called on the thread that lives as long as the agent: the zygote dies with that thread.
-    pub fn start(runtime: &PythonRuntime) -> io::Result<Self> {
+    /// What libraries put into temporary files while they are imported goes into `temporary`, and with the agent.
+    pub fn start(runtime: &PythonRuntime, temporary: &Path) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let inherited = OwnedFd::from(theirs);
         let number = inherited.as_raw_fd();
@@ -70,6 +72,7 @@ impl Zygote {
                 "PYTHONPATH",
                 runtime.path.iter().filter(|path| !path.is_empty()).cloned().collect::<Vec<_>>().join(":"),
             )
+            .env("TMPDIR", temporary)
             .env_remove("CARRIL_WORKER")
             .env_remove("CARRIL_HEAD")
             .current_dir("/")

@@ -21,6 +21,9 @@ def become_worker(
     _redirect(descriptors[0])
     os.environ.clear()
     os.environ.update(environment)
+    # The zygote's own place for temporary files goes with the agent.
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
     if len(descriptors) > 1:
         os.environ["CARRIL_STORE_FD"] = str(descriptors[1])
     try:

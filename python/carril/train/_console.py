@@ -12,12 +12,14 @@ import os
 import shlex
 import sys
 import time
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from carril.train import _console_text as words
 from carril.train._console_lines import RankLines
-from carril.train._console_terminal import Screen, can_redraw, screen_of, wants_colour
-from carril.train._console_view import View, coloured
+from carril.train._console_view import View, can_redraw, coloured, wants_colour
+
+if TYPE_CHECKING:
+    from carril.train._console_terminal import Screen
 
 _SECONDS_IN_A_LOG = 5.0
 _METRICS_IN_A_LINE = 4
@@ -29,6 +31,9 @@ class _Display(Protocol):
     # True if the run stands in place, so that its progress needs no lines.
     @property
     def live(self) -> bool: ...
+    # True if the last report stays in sight by itself.
+    @property
+    def keeps_table(self) -> bool: ...
     def write(self, text: str) -> None: ...
     def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def close(self) -> None: ...
@@ -36,6 +41,7 @@ class _Display(Protocol):
 
 class _Nothing:
     live = True
+    keeps_table = True
 
     def write(self, text: str) -> None:
         return
@@ -49,6 +55,7 @@ class _Nothing:
 
 class _Plain:
     live = False
+    keeps_table = False
 
     def __init__(self) -> None:
         self._broken = False
@@ -76,8 +83,9 @@ class _Plain:
 
 class _Terminal:
     live = True
+    keeps_table = False
 
-    def __init__(self, screen: Screen, view: View) -> None:
+    def __init__(self, screen: "Screen", view: View) -> None:
         self._screen = screen
         self._view = view
         screen.add(view)
@@ -96,6 +104,8 @@ def _display_for(view: View, shows: bool, in_place: bool) -> _Display:
     if not shows:
         return _Nothing()
     if in_place and can_redraw(sys.stdout):
+        from carril.train._console_terminal import screen_of
+
         return _Terminal(screen_of(sys.stdout), view)
     if in_place:
         from carril.train._console_notebook import NotebookDisplay, in_a_notebook
@@ -206,7 +216,8 @@ class Console:
         if ended["checkpoints"]:
             reached.append(words.count(len(ended["checkpoints"]), "checkpoint"))
         lines = [f"carril: `{self._name}` {self._word('finished')}: {', '.join(reached)} in {ended['seconds']:.1f} s"]
-        lines.extend("  " + line for line in words.table(ended["metrics"] or {}, ended["ranks"] or {}))
+        if not self._display.keeps_table:
+            lines.extend("  " + line for line in words.table(ended["metrics"] or {}, ended["ranks"] or {}))
         lines.append(f"  files       {self._path}")
         if ended["checkpoints"]:
             lines.append(f"  checkpoint  {ended['checkpoints'][-1]['path']}")

@@ -56,6 +56,7 @@ class NotebookDisplay:
     """The output of one run in its cell."""
 
     live = True
+    keeps_table = True
 
     def __init__(self, view: View) -> None:
         import IPython.display

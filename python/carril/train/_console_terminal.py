@@ -17,6 +17,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Protocol, TextIO
 
+from carril.train._console_view import wants_colour
+
 _SECONDS_BETWEEN = 0.1
 _ERASE = "\r\x1b[J"
 
@@ -25,19 +27,6 @@ class Panel(Protocol):
     """Something that is shown in a few lines."""
 
     def block(self, columns: int, colour: bool) -> list[str]: ...
-
-
-def wants_colour() -> bool:
-    """False where the user has said so in the way that all programs understand."""
-    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def can_redraw(stream: TextIO) -> bool:
-    """True for a terminal that can do more than print lines."""
-    try:
-        return stream.isatty() and stream.fileno() >= 0 and os.environ.get("TERM", "dumb") not in ("", "dumb")
-    except (AttributeError, OSError, ValueError):  # closed, or replaced by something that is no file
-        return False
 
 
 class Screen:

@@ -3,7 +3,6 @@
 Nothing here knows where it is shown.
 """
 
-import unicodedata
 from typing import Any
 
 from carril.train._result import AUTOMATIC_FIELDS, flatten
@@ -92,6 +91,8 @@ def width(text: str) -> int:
 
 
 def _width(character: str) -> int:
+    import unicodedata
+
     if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,8 +1,9 @@
 """A run as it stands, for a display that shows it in place: kept up to date by its driver, read by a display's thread."""
 
+import os
 import time
 from collections import deque
-from typing import Any
+from typing import Any, TextIO
 
 from carril.train import _console_text as words
 
@@ -11,6 +12,19 @@ _RATE_OVER_S = 10.0
 _SAMPLES = 200
 
 _COLOURS = {"running": "32", "finished": "32", "waiting": "33", "stopping": "33", "failed": "31", "aborted": "31"}
+
+
+def wants_colour() -> bool:
+    """False where the user has said so in the way that all programs understand."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def can_redraw(stream: TextIO) -> bool:
+    """True for a terminal that can do more than print lines."""
+    try:
+        return stream.isatty() and stream.fileno() >= 0 and os.environ.get("TERM", "dumb") not in ("", "dumb")
+    except (AttributeError, OSError, ValueError):  # closed, or replaced by something that is no file
+        return False
 
 
 def coloured(text: str, state: str, colour: bool) -> str:
@@ -66,7 +80,7 @@ class View:
         """What was reached until now."""
         facts = []
         if self.iteration:
-            rate = self.rate()
+            rate = self.rate() if self.state == "running" else None
             facts.append(f"report {self.iteration:,}")
             facts.extend([words.rate(rate)] if rate is not None else [])
         if self.checkpoints:

@@ -66,9 +66,10 @@ class Imperative:
         folder = _free_name(directory)
         try:
             result = once._execute({**self._details(), "keep_last_checkpoint": folder})
-        except (TrainingFailedError, KeyboardInterrupt):
+        except (TrainingFailedError, KeyboardInterrupt) as error:
             self._last_checkpoint = _stored_checkpoint(directory) or self._last_checkpoint
-            raise
+            # As in `fit()`: it happened in the workers, and our own frames would stand in the way.
+            raise error.with_traceback(None) from error.__cause__
         self._last_checkpoint = _handed_over(directory, folder) or result.checkpoint or self._last_checkpoint
         return list(result._rank_values)
 

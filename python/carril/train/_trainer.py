@@ -72,7 +72,7 @@ class DataParallelTrainer(Imperative):
             return self._execute({})
         except TrainingFailedError as error:
             # It happened in the workers, or in a callback that is its cause: our own frames would stand in the way.
-            raise error.with_traceback(None)
+            raise error.with_traceback(None) from error.__cause__
 
     def _check(self) -> None:
         self.scaling_config.refuse_unbuilt()
