@@ -167,6 +167,9 @@ impl Agent {
             Ok((pid, how)) => {
                 worker.pid = Some(pid);
                 let stopping = worker.stopping;
+                if let Some(orders) = &worker.orders {
+                    let _ = orders.send(Ok(worker.assignment.clone().into()));
+                }
                 self.world.to_head(v1::WorkerStarted { worker: Some(key.clone().into()), pid, how }.into());
                 self.world.watch(key, pid);
                 if stopping {
@@ -191,7 +194,10 @@ impl Agent {
     pub fn on_hello(&mut self, key: &WorkerKey, orders: Orders) -> Result<(), Failure> {
         let unknown = || Failure::new(ErrorCode::NotFound, format!("no worker `{key}` is expected here"));
         let worker = self.workers.get_mut(key).filter(|worker| worker.orders.is_none()).ok_or_else(unknown)?;
-        let _ = orders.send(Ok(worker.assignment.clone().into()));
+        // A worker may be faster than the news of its start: it is then let in when that has come.
+        if worker.pid.is_some() {
+            let _ = orders.send(Ok(worker.assignment.clone().into()));
+        }
         worker.orders = Some(orders);
         Ok(())
     }

@@ -121,7 +121,8 @@ impl Followers {
         let Some(followed) = self.by_worker.get_mut(key) else { return Vec::new() };
         loop {
             let read = (&mut followed.output).take(PIECE).read_to_end(&mut followed.pending).unwrap_or(0);
-            let end = match followed.pending.iter().rposition(|byte| *byte == b'\n') {
+            // A progress bar ends its states with a carriage return: they are passed on as they come.
+            let end = match followed.pending.iter().rposition(|byte| matches!(byte, b'\n' | b'\r')) {
                 Some(at) => at + 1,
                 None if followed.pending.len() >= LONGEST_LINE || (all && read == 0) => followed.pending.len(),
                 None if read > 0 => continue,

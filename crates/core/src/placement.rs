@@ -118,9 +118,10 @@ impl Placement {
         let asked = request.per_worker.times(request.workers);
         let total = self.total();
         let message = format!(
-            "{} workers with {} each ask for {asked}: this machine has {}",
-            request.workers,
-            request.per_worker,
+            "{} with {} {} for {asked}: this machine has {}",
+            if request.workers == 1 { "1 worker".to_owned() } else { format!("{} workers", request.workers) },
+            if request.workers == 1 { request.per_worker.to_string() } else { format!("{} each", request.per_worker) },
+            if request.workers == 1 { "asks" } else { "ask" },
             shown(&total, &asked),
         );
         let mut failure = Failure::new(ErrorCode::PlacementImpossible, message);

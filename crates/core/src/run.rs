@@ -183,6 +183,7 @@ impl<R> RunMachine<R> {
         out.reason = format!("{} workers have room", self.workers.len());
         out.commands.push(Command::ChangeStatus(RunStatus::Starting));
         out.commands.push(Command::StartGroup { attempt: self.attempt });
+        out.commands.push(Command::SetTimer { timer: Timer::Hang, after: self.hang.look_every() });
         self.keep_warning(out);
     }
 
@@ -213,7 +214,6 @@ impl<R> RunMachine<R> {
             self.state = State::Running;
             out.reason = "every rank runs the function".to_owned();
             out.commands.push(Command::ChangeStatus(RunStatus::Running));
-            out.commands.push(Command::SetTimer { timer: Timer::Hang, after: self.hang.look_every() });
         }
     }
 

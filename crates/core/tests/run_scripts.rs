@@ -20,6 +20,7 @@ impl Script {
             [
                 Command::ChangeStatus(RunStatus::Starting),
                 Command::StartGroup { .. },
+                Command::SetTimer { timer: Timer::Hang, .. },
                 Command::SetTimer { timer: Timer::Warn, .. }
             ]
         ));
@@ -137,7 +138,7 @@ fn the_first_failure_is_the_cause_and_the_others_stand_behind_it() {
     }
     let commands = script.exits(2, ExitStatus::Signal(9));
     let ending = ending(&commands).unwrap();
-    assert_eq!(ending.headline, "rank 1: ValueError: bad learning rate at train.py:7");
+    assert_eq!(ending.headline, "rank 1 failed: ValueError: bad learning rate at train.py:7");
     let ranks: Vec<u32> = ending.failures.iter().map(|failure| failure.rank.0).collect();
     assert_eq!(ranks, [1, 0], "the one that we killed is no failure");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use carril_proto::VERSION;
-use carril_store::{Journal, JournalRecord, Owner, ReportFiles, RunDirectory, RunRecord, commit, latest};
+use carril_store::{Journal, JournalRecord, Owner, ReportFiles, RunDirectory, RunRecord, StoreError, commit, latest};
 use carril_types::{Failure, Metrics, Rank, RunId, RunSpec, RunStatus, Value};
 
 use crate::outside::{Disk, RunDisk, RunOpened};
@@ -22,7 +22,16 @@ impl Disk for LocalDisk {
             owner: Owner::this_process(),
             asked: serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null),
         };
-        let directory = RunDirectory::create(Path::new(&spec.storage_path), record, spec.on_existing)?;
+        let directory =
+            RunDirectory::create(Path::new(&spec.storage_path), record, spec.on_existing).map_err(|error| {
+                let cannot_write = matches!(error, StoreError::Io { .. });
+                let failure = Failure::from(error);
+                if cannot_write {
+                    failure.hint("RunConfig(storage_path=…) must be a directory that can be written")
+                } else {
+                    failure
+                }
+            })?;
         directory.write_params(config)?;
         let path = directory.path().to_owned();
         let (latest_checkpoint, next_checkpoint) = latest(&path);

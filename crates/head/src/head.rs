@@ -152,6 +152,12 @@ impl Head {
         }
     }
 
+    pub fn on_progress_due(&mut self, id: &RunId) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.on_progress_due(&mut *self.outside);
+        }
+    }
+
     pub fn on_watcher_ready(&mut self, id: &RunId, watcher: u64) {
         let Some(run) = self.runs.get_mut(id) else { return };
         let node = run.shares.first().and_then(|share| self.nodes.get(&share.node)).cloned().unwrap_or_default();

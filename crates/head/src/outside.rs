@@ -17,6 +17,8 @@ pub trait Outside: Send {
     fn to_agent(&mut self, node: &NodeId, order: v1::AgentOrder);
     /// Calls `Head::on_timer` with the same words after that time.
     fn set_timer(&mut self, run: RunId, timer: Timer, after: Duration);
+    /// Calls `Head::on_progress_due` after that time.
+    fn set_progress_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_watcher_ready` once the watcher of this run has room again.
     fn when_watcher_ready(&mut self, run: RunId, watcher: u64, sender: mpsc::Sender<v1::RunEvent>);
 }

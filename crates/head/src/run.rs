@@ -50,6 +50,7 @@ pub(crate) struct Run {
     last_by_rank: Vec<Metrics>,
     iterations: u64,
     last_progress: f64,
+    progress_due: bool,
     submitted: f64,
     /// How the run stands, and why.
     status: (RunStatus, String),
@@ -81,6 +82,7 @@ impl Run {
             last_by_rank: vec![Metrics::default(); world as usize],
             iterations: 0,
             last_progress: 0.0,
+            progress_due: false,
             submitted: now,
             status: (RunStatus::Waiting, String::new()),
             stack_askers: Vec::new(),
@@ -449,18 +451,31 @@ impl Run {
             let event = v1::Reported { iteration, metrics: metrics(), ranks, checkpoint };
             self.publish(event, outside);
         }
-        let now = outside.now();
-        if now - self.last_progress >= PROGRESS_EVERY {
-            self.last_progress = now;
-            let checkpoints = self.checkpoints.len() as u64;
-            let event = v1::Progress {
-                iteration,
-                metrics: self.last.clone().map(Into::into),
-                checkpoints,
-                time_total_s: self.automatic.seconds(now),
-            };
-            self.publish(event, outside);
+        if outside.now() - self.last_progress >= PROGRESS_EVERY {
+            self.publish_progress(outside);
+        } else if !std::mem::replace(&mut self.progress_due, true) {
+            // The last report of a burst is shown too, a moment later.
+            outside.set_progress_timer(self.id.clone(), Duration::from_secs_f64(PROGRESS_EVERY));
         }
+    }
+
+    pub fn on_progress_due(&mut self, outside: &mut dyn Outside) {
+        self.progress_due = false;
+        if !self.ended {
+            self.publish_progress(outside);
+        }
+    }
+
+    fn publish_progress(&mut self, outside: &mut dyn Outside) {
+        let now = outside.now();
+        self.last_progress = now;
+        let event = v1::Progress {
+            iteration: self.iterations,
+            metrics: self.last.clone().map(Into::into),
+            checkpoints: self.checkpoints.len() as u64,
+            time_total_s: self.automatic.seconds(now),
+        };
+        self.publish(event, outside);
     }
 
     fn wait_over(

@@ -97,6 +97,14 @@ impl Outside for World {
         });
     }
 
+    fn set_progress_timer(&mut self, run: RunId, after: Duration) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            handle.tell(move |head| head.on_progress_due(&run));
+        });
+    }
+
     fn when_watcher_ready(&mut self, run: RunId, watcher: u64, sender: mpsc::Sender<v1::RunEvent>) {
         let handle = self.handle.clone();
         tokio::spawn(async move {

@@ -1,7 +1,7 @@
 //! What the head decides, in the words of the journal and of the error files.
 
 use carril_core::{Command, Ending, Event, Timer};
-use carril_types::Rank;
+use carril_types::{Rank, WorkerFailure};
 
 use crate::run::RankReport;
 
@@ -73,11 +73,19 @@ pub(crate) fn error_files(ending: &Ending) -> (String, serde_json::Value) {
         text.push_str("\nhint: ");
         text.push_str(hint);
     }
-    for failure in &ending.failures {
+    if let Some((first, others)) = ending.failures.split_first() {
         text.push_str("\n\n");
-        text.push_str(&failure.headline());
+        text.push_str(first.traceback.trim_end());
         text.push('\n');
-        text.push_str(failure.traceback.trim_end());
+        for group in folded(others) {
+            let ranks: Vec<String> = group.iter().map(|failure| failure.rank.to_string()).collect();
+            let who = format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, ranks.join(", "));
+            let headline = group[0].headline();
+            let how = headline.split_once(" failed: ").map_or(headline.as_str(), |(_, how)| how);
+            let same = alike(group[0]) == alike(first);
+            let line = if same { format!("{who} failed in the same way") } else { format!("{who} failed: {how}") };
+            text.push_str(&format!("\n{line}"));
+        }
     }
     text.push('\n');
     let json = serde_json::json!({
@@ -87,4 +95,21 @@ pub(crate) fn error_files(ending: &Ending) -> (String, serde_json::Value) {
         "failures": ending.failures,
     });
     (text, json)
+}
+
+/// Failures of several ranks, those together that differ only in numbers.
+fn folded(failures: &[WorkerFailure]) -> Vec<Vec<&WorkerFailure>> {
+    let mut groups: Vec<Vec<&WorkerFailure>> = Vec::new();
+    for failure in failures {
+        match groups.iter_mut().find(|group| alike(group[0]) == alike(failure)) {
+            Some(group) => group.push(failure),
+            None => groups.push(vec![failure]),
+        }
+    }
+    groups
+}
+
+fn alike(failure: &WorkerFailure) -> String {
+    let headline = failure.headline();
+    headline.chars().map(|character| if character.is_ascii_digit() { '#' } else { character }).collect()
 }

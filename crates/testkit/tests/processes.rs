@@ -71,9 +71,9 @@ async fn a_group_reports_and_finishes() {
 async fn every_way_to_die_is_named_with_its_rank() {
     let fixture = fixture().await;
     for (word, code, text) in [
-        ("panic", ErrorCode::UserException, "rank 1: Error: a mistake on purpose"),
-        ("abort", ErrorCode::WorkerExited, "rank 1: the worker process was ended by SIGABRT"),
-        ("kill", ErrorCode::WorkerKilled, "rank 1: the worker process was ended by SIGKILL"),
+        ("panic", ErrorCode::UserException, "rank 1 failed: Error: a mistake on purpose"),
+        ("abort", ErrorCode::WorkerExited, "rank 1 failed: the worker process was ended by SIGABRT"),
+        ("kill", ErrorCode::WorkerKilled, "rank 1 failed: the worker process was ended by SIGKILL"),
     ] {
         let end = fixture.run(2, &["report", "1", "rank", "1", word, "barrier"]).await;
         assert_eq!(failure(&end), (code, text));
@@ -81,7 +81,7 @@ async fn every_way_to_die_is_named_with_its_rank() {
         assert!(end.path.join("error.txt").exists() && end.path.join("error.json").exists());
     }
     let end = fixture.run(2, &["rank", "0", "exit", "7", "barrier"]).await;
-    assert_eq!(failure(&end), (ErrorCode::WorkerExited, "rank 0: the worker process left with exit code 7"));
+    assert_eq!(failure(&end), (ErrorCode::WorkerExited, "rank 0 failed: the worker process left with exit code 7"));
 }
 
 #[tokio::test]

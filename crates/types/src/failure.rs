@@ -159,9 +159,9 @@ impl WorkerFailure {
     pub fn headline(&self) -> String {
         let place = if self.location.is_empty() { String::new() } else { format!(" at {}", self.location) };
         match self.exception_type.as_str() {
-            "" => format!("rank {}: {}{place}", self.rank, self.failure.message),
-            name if self.failure.message.is_empty() => format!("rank {}: {name}{place}", self.rank),
-            name => format!("rank {}: {name}: {}{place}", self.rank, self.failure.message),
+            "" => format!("rank {} failed: {}{place}", self.rank, self.failure.message),
+            name if self.failure.message.is_empty() => format!("rank {} failed: {name}{place}", self.rank),
+            name => format!("rank {} failed: {name}: {}{place}", self.rank, self.failure.message),
         }
     }
 }

@@ -137,7 +137,8 @@ pub struct Outcome<R> {
 /// The rank that an event shows to be alive and getting on.
 pub(super) fn progress_of<R>(event: &Event<R>) -> Option<Rank> {
     match event {
-        Event::WorkerReady { rank }
+        Event::WorkerStarted { rank, .. }
+        | Event::WorkerReady { rank }
         | Event::Reported { rank, .. }
         | Event::WorkerWaits { rank, .. }
         | Event::Progressed { rank } => Some(*rank),

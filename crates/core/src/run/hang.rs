@@ -12,6 +12,8 @@ use crate::stacks::{RankStack, summarize};
 
 /// After so long without progress there is a warning, where the user has set nothing.
 const WARN_AFTER: Duration = Duration::from_secs(600);
+/// Imports and the meeting of the ranks may take so long, whatever the user has set for the function.
+const START: Duration = Duration::from_secs(60);
 /// A run is looked at at least this often.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(60);
 
@@ -47,27 +49,28 @@ impl Hang {
 
 impl<R> RunMachine<R> {
     pub(super) fn look_for_hangs(&mut self, now: Duration, out: &mut Outcome<R>) {
-        if self.state != State::Running {
+        if !matches!(self.state, State::Starting | State::Running) {
             return;
         }
         out.commands.push(Command::SetTimer { timer: Timer::Hang, after: self.hang.look_every() });
         let fresh = self.stuck(now).iter().any(|rank| !self.hang.told.contains(rank));
         if fresh && !self.hang.asked {
             self.hang.asked = true;
-            out.reason = format!("no progress for {:?}: the ranks are asked where they are", self.hang.patience());
+            out.reason = format!("no progress for {:?}: the ranks are asked where they are", self.patience());
             out.commands.push(Command::GatherStacks { attempt: self.attempt });
         }
     }
 
     pub(super) fn on_stacks_gathered(&mut self, stacks: &[RankStack], now: Duration, out: &mut Outcome<R>) {
-        if !std::mem::take(&mut self.hang.asked) || self.state != State::Running {
+        let going_on = matches!(self.state, State::Starting | State::Running);
+        if !std::mem::take(&mut self.hang.asked) || !going_on {
             return;
         }
         let stuck = self.stuck(now);
         if stuck.is_empty() {
             return;
         }
-        let seconds = self.hang.patience().as_secs_f64();
+        let seconds = self.patience().as_secs_f64();
         let sentence = format!("no progress for {seconds} s: {}", summarize(stacks, &stuck));
         out.reason.clone_from(&sentence);
         self.hang.told = stuck;
@@ -81,12 +84,18 @@ impl<R> RunMachine<R> {
         }
     }
 
-    /// Ranks that run the function and have not moved for as long as patience lasts.
+    fn patience(&self) -> Duration {
+        let patience = self.hang.patience();
+        if self.state == State::Starting { patience.max(START) } else { patience }
+    }
+
+    /// Ranks that have a process and have not moved for as long as patience lasts.
     fn stuck(&self, now: Duration) -> Vec<Rank> {
-        let running = (0..).zip(&self.workers).filter(|(_, state)| **state == WorkerState::Running);
+        let alive = |state: &WorkerState| matches!(state, WorkerState::Started | WorkerState::Running);
+        let running = (0..).zip(&self.workers).filter(|(_, state)| alive(state));
         running
             .map(|(rank, _)| Rank(rank))
-            .filter(|rank| now.saturating_sub(self.hang.last[rank.index()]) >= self.hang.patience())
+            .filter(|rank| now.saturating_sub(self.hang.last[rank.index()]) >= self.patience())
             .collect()
     }
 }
