@@ -49,7 +49,7 @@ def test_the_headline_has_rank_type_text_file_and_line_of_the_user_s_own_code(st
     assert place.strip().endswith(f"test_failures.py:{number}")
     assert "Traceback (most recent call last)" in str(error) and "carril/_internal" not in str(error)
     first = (storage / "headline" / "error.txt").read_text().splitlines()[0]
-    assert first.startswith("rank 1: json.decoder.JSONDecodeError: ") and first.endswith(f":{number}")
+    assert first.startswith("rank 1 failed: json.decoder.JSONDecodeError: ") and first.endswith(f":{number}")
     record = json.loads((storage / "headline" / "error.json").read_text())
     assert record["headline"] == first and record["status"] == "failed"
     assert record["failures"][0]["rank"] == 1 and record["failures"][0]["location"].endswith(f":{number}")

@@ -155,7 +155,7 @@ NEVER = """
             "num_workers=2, resources_per_worker={'CPU': 2}",
             "2 workers with 2 CPU each ask for 4 CPU: this machine has 2 CPU",
         ),
-        ("num_workers=1, resources_per_worker={'CPU': 2.5}", "ask for 2.5 CPU: this machine has 2 CPU"),
+        ("num_workers=1, resources_per_worker={'CPU': 2.5}", "asks for 2.5 CPU: this machine has 2 CPU"),
         ("num_workers=3, resources_per_worker={'CPU': 0, 'disk': 2}", "ask for 6 disk: this machine has 0 disk"),
         ("num_workers=3, resources_per_worker={'CPU': 1, 'disk': 0.5}", "this machine has 2 CPU, 0 disk"),
     ],

@@ -224,7 +224,7 @@ def test_from_path_of_a_failed_run_has_its_error_and_what_was_reported(storage: 
     assert result.checkpoint is not None and result.checkpoint.to_dict() == {"a": 1}
     error = result.error
     assert isinstance(error, TrainingFailedError)
-    assert str(error).startswith("rank 0: ValueError: no more at ")
+    assert str(error).startswith("rank 0 failed: ValueError: no more at ")
     assert (error.code, error.origin, error.retryable) == ("user-exception", "user", True)
 
 

@@ -164,7 +164,7 @@ def test_a_failed_run_s_journal_and_error_files_name_the_cause(storage: Path) ->
         fit(function, storage, workers=1, name="failed")
     run = storage / "failed"
     headline = (run / "error.txt").read_text().splitlines()[0]
-    assert headline.startswith("rank 0: ValueError: the cause at ")
+    assert headline.startswith("rank 0 failed: ValueError: the cause at ")
     assert "Traceback (most recent call last)" in (run / "error.txt").read_text()
     records = _journal(run)
     assert records[-1]["commands"] == [f"EndRun: failed, {headline}"]

@@ -1,6 +1,7 @@
 //! The agent's own book of its workers.
 //!
-//! AGENT-1: the head hears of a worker's reports before it hears that the worker returned, failed, waits or ended.
+//! AGENT-1: the head hears of a worker's start, then that its function begins, then of its reports, and of those before it
+//!   hears that the worker returned, failed, waits or ended.
 //! AGENT-2: every worker that was ordered is told of as ended exactly once, whether it ever started or not.
 //! AGENT-3: a worker that is to stop is gone when its grace is over, with all that it started.
 
@@ -27,6 +28,8 @@ struct Worker {
     assignment: v1::Assignment,
     orders: Option<Orders>,
     waits: BTreeMap<(String, u64), WaitAnswer>,
+    /// Has said that its function begins.
+    ready: bool,
     /// Has said how its function ended.
     told: bool,
     /// Is to go; set before the process is there when the order to stop overtakes its start.
@@ -137,6 +140,7 @@ impl Agent {
             assignment,
             orders: None,
             waits: BTreeMap::new(),
+            ready: false,
             told: false,
             stopping: false,
             hello_missed: false,
@@ -209,8 +213,10 @@ impl Agent {
             Some(Kind::Ready(ready)) => {
                 if let Some(known) = self.workers.get_mut(key) {
                     known.stacks = ready.stacks;
+                    known.ready = true;
                 }
                 self.world.to_head(v1::WorkerReady { worker, ..ready }.into());
+                self.pass_on_reports(key);
             }
             Some(Kind::Returned(returned)) => {
                 self.before_telling(key);
@@ -253,7 +259,10 @@ impl Agent {
     pub fn on_changes(&mut self) {
         for key in self.world.changed() {
             self.pass_on_output(&key, false);
-            self.pass_on_reports(&key);
+            // A report may overtake the word that the function begins: they come by two ways.
+            if self.workers.get(&key).is_some_and(|worker| worker.ready) {
+                self.pass_on_reports(&key);
+            }
         }
     }
 
