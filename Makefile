@@ -66,9 +66,9 @@ test-python: $(VENV)/.test $(VENV)/.installed
 test-examples: $(VENV)/.test $(VENV)/.installed
 	$(PY) -m pytest examples/tests
 
-## Full sizes
+## The same at full sizes
+test-long: export CARRIL_LONG := 1
 test-long: test
-	CARRIL_LONG=1 $(PY) -m pytest python/tests
 
 ## Beside the rivals, in one run
 bench: $(VENV)/.test $(VENV)/.installed

@@ -363,3 +363,39 @@ def test_a_loader_for_a_device_moves_batches_of_any_shape() -> None:
 def test_a_wrong_strategy_is_refused_before_torch_is_looked_at() -> None:
     with pytest.raises(ConfigError, match="`parallel_strategy` is 'zero'"):
         train.torch.prepare_model(None, parallel_strategy="zero")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", ["exception", "exit", "kill"])
+def test_ranks_that_wait_in_a_collective_go_down_with_the_one_that_failed(storage: Path, how: str) -> None:
+    def function(config: dict[str, Any]) -> None:
+        import os
+        import signal
+
+        import torch
+        import torch.distributed as distributed
+
+        from carril import train
+
+        if train.get_context().get_world_rank() == 1:
+            if config["how"] == "exit":
+                os._exit(5)
+            if config["how"] == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("only here")
+        distributed.all_reduce(torch.ones(2))
+
+    with pytest.raises(WorkerGroupError) as raised:
+        fit(function, storage, workers=3, train_loop_config={"how": how})
+    first = {"exception": "ValueError: only here", "exit": "exit code 5", "kill": "SIGKILL"}[how]
+    assert str(raised.value).startswith("rank 1 failed: ") and first in str(raised.value).splitlines()[0]
+    (run,) = storage.iterdir()
+    records = [line.split(" ", 1)[1] for line in (run / "journal" / "000000.log").read_text().splitlines()]
+    times = {}
+    for record in records:
+        import json
+
+        told = json.loads(record)
+        failed = told["event"].startswith(("WorkerFailed: rank 1", "WorkerExited: rank 1"))
+        times.setdefault("failed" if failed else told["event"], told["at"])
+        times["ended"] = told["at"]
+    assert times["ended"] - times["failed"] < 3, "without waiting for the time-out of Gloo, which is half an hour"
