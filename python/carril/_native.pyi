@@ -8,6 +8,7 @@ from typing import Any, final
 __version__: str
 __protocol__: int
 STACK_SIGNAL: int
+AUTOMATIC_FIELDS: list[str]
 
 @final
 class Opaque:

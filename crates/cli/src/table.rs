@@ -1,6 +1,6 @@
 //! Plain tables and times, for people.
 
-use carril_types::{Metrics, Value};
+use carril_types::{AUTOMATIC_FIELDS, Metrics, Value};
 
 /// Columns as wide as their widest cell; the last one is not padded.
 pub fn print_table(rows: &[Vec<String>]) {
@@ -20,35 +20,12 @@ pub fn local_time(seconds: f64) -> String {
         .unwrap_or_default()
 }
 
-/// The fields that are added to every report: not what a person asks for first.
-const AUTOMATIC: &[&str] = &[
-    "training_iteration",
-    "_training_iteration",
-    "time_this_iter_s",
-    "time_total_s",
-    "time_since_restore",
-    "iterations_since_restore",
-    "timesteps_total",
-    "warmup_time",
-    "timestamp",
-    "date",
-    "pid",
-    "hostname",
-    "node_ip",
-    "trial_id",
-    "experiment_id",
-    "experiment_tag",
-    "done",
-    "config",
-    "checkpoint_dir_name",
-];
-
 /// The user's own metrics of a report, in a line.
 pub fn own_metrics(metrics: &Metrics) -> String {
     let mut parts = Vec::new();
     metrics.for_each_flat(&mut |name, value| {
         let top = name.split('/').next().unwrap_or(name);
-        if AUTOMATIC.contains(&top) {
+        if AUTOMATIC_FIELDS.contains(&top) {
             return;
         }
         parts.push(match value {

@@ -81,3 +81,19 @@ fn local_date(second: i64) -> String {
         .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d_%H-%M-%S").to_string())
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use carril_types::AUTOMATIC_FIELDS;
+
+    use super::*;
+
+    #[test]
+    fn every_field_that_is_added_is_known_as_one() {
+        let added = Automatic::new(RunId::new("0123456789abcdef"), 0.0).fields(1, 1.0, false);
+        let names: Vec<&str> = added.0.iter().map(|(name, _)| name.as_str()).collect();
+        let by_others = ["config", "checkpoint_dir_name"];
+        let known: Vec<&str> = AUTOMATIC_FIELDS.iter().copied().filter(|name| !by_others.contains(name)).collect();
+        assert_eq!(names, known);
+    }
+}

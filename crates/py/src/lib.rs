@@ -17,6 +17,7 @@ use pyo3::prelude::*;
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", carril_proto::VERSION)?;
     module.add("__protocol__", carril_proto::PROTOCOL)?;
+    module.add("AUTOMATIC_FIELDS", carril_types::AUTOMATIC_FIELDS.to_vec())?;
     module.add("STACK_SIGNAL", carril_worker::stack_signal())?;
     module.add_class::<client::Client>()?;
     module.add_class::<client::Run>()?;

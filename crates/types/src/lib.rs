@@ -13,5 +13,7 @@ pub use failure::{ErrorCode, Failure, Origin, WorkerFailure};
 pub use ids::{Attempt, NodeId, Rank, RunId, WorkerKey};
 pub use json::write_json;
 pub use resources::{ResourceError, Resources};
-pub use run::{ExitStatus, OnExisting, PythonRuntime, Reduce, RunSpec, RunStatus, SpecError, WorkerCommand};
+pub use run::{
+    AUTOMATIC_FIELDS, ExitStatus, OnExisting, PythonRuntime, Reduce, RunSpec, RunStatus, SpecError, WorkerCommand,
+};
 pub use value::{Metrics, Object, Value};

@@ -7,6 +7,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::resources::Resources;
 
+/// The fields that the head adds to every report, under the names that scripts know from Ray.
+pub const AUTOMATIC_FIELDS: &[&str] = &[
+    "training_iteration",
+    "_training_iteration",
+    "time_this_iter_s",
+    "time_total_s",
+    "time_since_restore",
+    "iterations_since_restore",
+    "timesteps_total",
+    "warmup_time",
+    "timestamp",
+    "date",
+    "pid",
+    "hostname",
+    "node_ip",
+    "trial_id",
+    "experiment_id",
+    "experiment_tag",
+    "done",
+    "config",
+    "checkpoint_dir_name",
+];
+
 /// The interpreter that Python workers are forked from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

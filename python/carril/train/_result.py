@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from carril import _native
 from carril.exceptions import ConfigError, NotFoundError
 
 if TYPE_CHECKING:
@@ -17,29 +18,7 @@ if TYPE_CHECKING:
     from carril.train._checkpoint import Checkpoint
 
 # What the head adds to each report of rank 0.
-AUTOMATIC_FIELDS = frozenset(
-    (
-        "training_iteration",
-        "_training_iteration",
-        "time_this_iter_s",
-        "time_total_s",
-        "time_since_restore",
-        "iterations_since_restore",
-        "timesteps_total",
-        "warmup_time",
-        "timestamp",
-        "date",
-        "pid",
-        "hostname",
-        "node_ip",
-        "trial_id",
-        "experiment_id",
-        "experiment_tag",
-        "done",
-        "config",
-        "checkpoint_dir_name",
-    ),
-)
+AUTOMATIC_FIELDS = frozenset(_native.AUTOMATIC_FIELDS)
 
 
 # What the run reported: one JSON object per line.
