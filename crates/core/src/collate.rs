@@ -44,11 +44,12 @@ pub struct Collator<R> {
 }
 
 impl<R> Collator<R> {
-    pub fn new(world_size: u32) -> Self {
+    /// Goes on after that many reports.
+    pub fn new(world_size: u32, reports: u64) -> Self {
         let ranks = (0..world_size)
-            .map(|_| RankReports { pending: VecDeque::new(), delivered: 0, returned: false })
+            .map(|_| RankReports { pending: VecDeque::new(), delivered: reports, returned: false })
             .collect::<Vec<_>>();
-        Self { missing: ranks.len(), ranks, collated: 0, absent: 0 }
+        Self { missing: ranks.len(), ranks, collated: reports, absent: 0 }
     }
 
     /// Takes a rank's report. One that was delivered before is passed over, so a repeated message does no harm.

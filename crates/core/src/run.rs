@@ -1,27 +1,30 @@
 //! The run controller: from a submitted run to its one ending.
 //!
 //! RUN-1: a run ends exactly once, and only when every process of its group is gone.
-//! RUN-2: an ending has one cause: the first failure, by the order in which the events came.
+//! RUN-2: an ending has one cause: the first failure, by the order in which the events came. A process that died without a
+//!   word goes before exceptions that were heard a moment earlier: it broke its connections before its end could be seen.
 //! RUN-3: no worker is stopped without a reason that is returned with the command.
-//! RUN-4: a checkpoint commits once, when every rank's report of its number is in; the run waits for it before it ends.
+//! RUN-4: a checkpoint commits once, when every rank's report of its number is in; the run waits for it before it ends,
+//!   unless it is forced.
 //! RUN-5: what was collated before a failure is committed before the ending.
-//!
 //! RUN-6: a rank without progress is looked at before anything is said of it; only a time that the user has set ends it.
 //!
 //! Restarts are not here yet: a failure of any rank ends the run.
 
+mod checkpoints;
 mod events;
 mod hang;
 mod report;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
 
+use self::checkpoints::Checkpoints;
 use self::events::progress_of;
-pub use self::events::{Command, Ending, Event, Outcome, Timer};
-use crate::collate::Collator;
+pub use self::events::{Command, Ending, Event, Outcome, Saving, Timer};
+use crate::collate::{Collated, Collator};
+use crate::retention::Retention;
 use crate::waits::{Released, Wait, WaitKind, Waits, ranks_text};
 
 /// How long the other ranks may add their own failures to the first one before all are ended.
@@ -76,6 +79,34 @@ impl WorkerState {
     }
 }
 
+/// What a report says of its checkpoint's worth.
+type Score<R> = Box<dyn Fn(&Collated<R>) -> Option<f64> + Send>;
+
+/// Where a run begins, and what it is told beyond its size.
+pub struct RunOptions<R> {
+    /// Ends a run with a rank that makes no progress; without it there is only a warning.
+    pub hang_timeout: Option<Duration>,
+    /// The reports that were made before: this run goes on from there.
+    pub reports: u64,
+    /// The checkpoints that are there already.
+    pub retention: Retention,
+    /// The newest of them.
+    pub newest: Option<(u64, String)>,
+    pub score: Score<R>,
+}
+
+impl<R> Default for RunOptions<R> {
+    fn default() -> Self {
+        Self {
+            hang_timeout: None,
+            reports: 0,
+            retention: Retention::new(Default::default(), Vec::new()),
+            newest: None,
+            score: Box::new(|_| None),
+        }
+    }
+}
+
 pub struct RunMachine<R> {
     attempt: Attempt,
     state: State,
@@ -86,30 +117,26 @@ pub struct RunMachine<R> {
     failures: Vec<WorkerFailure>,
     return_values: Vec<Option<String>>,
     hang: hang::Hang,
-    /// Reports whose checkpoint is being committed.
-    committing: Vec<u64>,
-    committed: VecDeque<(u64, Result<String, Failure>)>,
-    staged: report::Staged,
+    checkpoints: Checkpoints,
+    score: Score<R>,
     warned_of_absence: bool,
     warning: bool,
 }
 
 impl<R> RunMachine<R> {
-    /// `hang_timeout` ends a run with a rank that makes no progress; without it there is only a warning.
-    pub fn new(world_size: u32, hang_timeout: Option<Duration>) -> Self {
+    pub fn new(world_size: u32, options: RunOptions<R>) -> Self {
         Self {
             attempt: Attempt(0),
             state: State::Waiting,
             workers: vec![WorkerState::NotStarted; world_size as usize],
             counts: Counts { not_ready: world_size as usize, untold: world_size as usize, returned: 0, gone: 0 },
-            collator: Collator::new(world_size),
+            collator: Collator::new(world_size, options.reports),
             waits: Waits::default(),
             failures: Vec::new(),
             return_values: vec![None; world_size as usize],
-            hang: hang::Hang::new(world_size, hang_timeout),
-            committing: Vec::new(),
-            committed: VecDeque::new(),
-            staged: report::Staged::default(),
+            hang: hang::Hang::new(world_size, options.hang_timeout),
+            checkpoints: Checkpoints::new(world_size, options.retention, options.newest),
+            score: options.score,
             warned_of_absence: false,
             warning: false,
         }
@@ -149,8 +176,11 @@ impl<R> RunMachine<R> {
             Event::Reported { rank, sequence, report, checkpoint } => {
                 self.on_reported(rank, sequence, report, checkpoint, &mut out);
             }
-            Event::CheckpointCommitted { iteration, path } => self.on_commit(iteration, Ok(path), &mut out),
-            Event::CheckpointRejected { iteration, failure } => self.on_commit(iteration, Err(failure), &mut out),
+            Event::CheckpointPrepared { rank, iteration, result } => {
+                self.on_checkpoint_prepared(rank, iteration, result, &mut out);
+            }
+            Event::CheckpointCommitted { iteration, path } => self.on_settled(iteration, Ok(path), &mut out),
+            Event::CheckpointRejected { iteration, failure } => self.on_settled(iteration, Err(failure), &mut out),
             Event::WorkerWaits { rank, kind, sequence, payload } => {
                 self.on_worker_waits(rank, Wait { kind, sequence, payload }, &mut out);
             }
@@ -218,9 +248,12 @@ impl<R> RunMachine<R> {
     }
 
     fn on_worker_waits(&mut self, rank: Rank, wait: Wait, out: &mut Outcome<R>) {
-        if wait.kind == WaitKind::Checkpoint
-            && let Some(result) = self.known_commit(wait.sequence + 1)
-        {
+        let known = match wait.kind {
+            WaitKind::Checkpoint => self.known_checkpoint(wait.sequence + 1),
+            WaitKind::Place => self.checkpoints.has_place(rank).then(|| Ok(Vec::new())),
+            WaitKind::Barrier | WaitKind::Broadcast | WaitKind::Grant => None,
+        };
+        if let Some(result) = known {
             out.commands.push(Command::Release { rank, kind: wait.kind, sequence: wait.sequence, result });
             return;
         }
@@ -231,15 +264,6 @@ impl<R> RunMachine<R> {
         release(released, out);
         self.fail_if_hopeless(out);
         self.keep_warning(out);
-    }
-
-    /// How the commit of that report's checkpoint went; `None` while it is still to come.
-    fn known_commit(&self, iteration: u64) -> Option<Result<Vec<u8>, Failure>> {
-        if let Some((_, result)) = self.committed.iter().find(|(k, _)| *k == iteration) {
-            return Some(result.clone().map(String::into_bytes));
-        }
-        let past = iteration <= self.collator.collated() && !self.committing.contains(&iteration);
-        past.then(|| Err(Failure::new(ErrorCode::NotFound, format!("report {iteration} brought no checkpoint"))))
     }
 
     fn on_worker_returned(&mut self, rank: Rank, value: Option<String>, out: &mut Outcome<R>) {
@@ -266,7 +290,11 @@ impl<R> RunMachine<R> {
         self.waits.leave(rank);
         out.reason = failure.headline();
         match self.state {
-            State::Gathering => self.failures.push(failure),
+            State::Gathering => {
+                let first = &self.failures[0];
+                let silent = failure.exit.is_some() && first.exit.is_none();
+                self.failures.insert(if silent { 0 } else { self.failures.len() }, failure);
+            }
             State::Stopping(_) | State::Ended => {}
             State::Waiting | State::Starting | State::Running => {
                 self.failures.push(failure);
@@ -299,13 +327,19 @@ impl<R> RunMachine<R> {
         match &self.state {
             State::Ended => {}
             State::Stopping(_) if !force => {}
-            State::Stopping(_) => out.commands.push(Command::StopGroup { attempt: self.attempt, grace }),
+            State::Stopping(_) => {
+                self.abandon_checkpoints(out);
+                out.commands.push(Command::StopGroup { attempt: self.attempt, grace });
+            }
             State::Waiting => {
                 out.commands.push(Command::EndRun(self.ending_of_stop(reason)));
                 self.state = State::Ended;
             }
             State::Starting | State::Running | State::Gathering => {
                 let ending = self.ending_of_stop(reason);
+                if force {
+                    self.abandon_checkpoints(out);
+                }
                 self.stop_group(ending, grace, out);
             }
         }
@@ -402,19 +436,26 @@ impl<R> RunMachine<R> {
 
     fn fail_if_hopeless(&mut self, out: &mut Outcome<R>) {
         let all_bound = self.waits.len() + self.counts.returned >= self.workers.len();
-        if self.waits.is_empty() || !self.committing.is_empty() || (self.counts.returned == 0 && !all_bound) {
+        if self.waits.is_empty() || !self.checkpoints.are_settled() || (self.counts.returned == 0 && !all_bound) {
             return;
         }
         let returned: Vec<Rank> =
             (0..).zip(&self.workers).filter(|(_, w)| w.is_told()).map(|(rank, _)| Rank(rank)).collect();
         if let Some(failure) = self.waits.hopeless(self.workers.len(), &returned) {
-            self.fail_run(failure, out);
+            self.fail_with_stacks(failure, out);
         }
     }
 
     fn finish_if_returned(&mut self, out: &mut Outcome<R>) {
         let open = matches!(self.state, State::Starting | State::Running);
-        if open && self.counts.returned == self.workers.len() && self.committing.is_empty() {
+        if !open || self.counts.returned < self.workers.len() || !self.checkpoints.are_settled() {
+            return;
+        }
+        if let Some(lost) = self.checkpoints.lost() {
+            let mut failure = lost.clone();
+            failure.message = format!("the last checkpoint could not be stored: {}", failure.message);
+            self.fail_run(failure, out);
+        } else {
             out.reason = "every rank returned".to_owned();
             let ending = Ending {
                 status: RunStatus::Finished,
@@ -440,7 +481,7 @@ impl<R> RunMachine<R> {
 
     fn end_if_done(&mut self, out: &mut Outcome<R>) {
         let State::Stopping(ending) = &self.state else { return };
-        if self.counts.gone == self.workers.len() && self.committing.is_empty() {
+        if self.counts.gone == self.workers.len() && self.checkpoints.are_settled() {
             out.commands.push(Command::EndRun((**ending).clone()));
             self.state = State::Ended;
         }
@@ -467,6 +508,7 @@ impl<R> RunMachine<R> {
 
     pub fn check_invariants(&self) {
         self.collator.check_invariants();
+        self.check_checkpoints();
         let count = |is: fn(WorkerState) -> bool| self.workers.iter().filter(|w| is(**w)).count();
         let gone = count(|w| w == WorkerState::Gone);
         assert_eq!(self.counts.gone, gone, "RUN-1: the counts follow the states");
@@ -474,7 +516,7 @@ impl<R> RunMachine<R> {
         assert_eq!(self.counts.untold, count(|w| !w.is_told()), "RUN-1: the counts follow the states");
         if self.state == State::Ended && self.workers.iter().any(|w| *w != WorkerState::NotStarted) {
             assert_eq!(gone, self.workers.len(), "RUN-1: no process outlives the run");
-            assert!(self.committing.is_empty(), "RUN-4: the run waits for its checkpoints");
+            assert!(self.checkpoints.are_settled(), "RUN-4: the run waits for its checkpoints");
         }
         if self.state == State::Gathering {
             assert!(!self.failures.is_empty(), "RUN-2: nothing is stopped without a cause");

@@ -17,6 +17,8 @@ pub enum WaitKind {
     Checkpoint,
     /// For the slower ranks, to report more than that number.
     Grant,
+    /// For an older checkpoint to be settled, so that a new one can be taken.
+    Place,
 }
 
 impl WaitKind {
@@ -26,11 +28,12 @@ impl WaitKind {
             WaitKind::Broadcast => "broadcast",
             WaitKind::Checkpoint => "checkpoint",
             WaitKind::Grant => "grant",
+            WaitKind::Place => "place",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        [WaitKind::Barrier, WaitKind::Broadcast, WaitKind::Checkpoint, WaitKind::Grant]
+        [WaitKind::Barrier, WaitKind::Broadcast, WaitKind::Checkpoint, WaitKind::Grant, WaitKind::Place]
             .into_iter()
             .find(|kind| kind.name() == name)
     }
@@ -45,6 +48,7 @@ impl WaitKind {
             WaitKind::Broadcast => format!("in `broadcast_from_rank_zero`, collective number {}", sequence + 1),
             WaitKind::Checkpoint => format!("for the checkpoint of report {}", sequence + 1),
             WaitKind::Grant => format!("to make report {}", sequence + 1),
+            WaitKind::Place => format!("to save the checkpoint of report {}", sequence + 1),
         }
     }
 }
@@ -109,6 +113,10 @@ impl Waits {
     pub fn release_grants(&mut self, granted: u64) -> Vec<Released> {
         let payload = granted.to_string().into_bytes();
         self.take(|_, wait| wait.kind == WaitKind::Grant && wait.sequence < granted, |_| Ok(payload.clone()))
+    }
+
+    pub fn release_places(&mut self, has_place: impl Fn(Rank) -> bool) -> Vec<Released> {
+        self.take(|rank, wait| wait.kind == WaitKind::Place && has_place(rank), |_| Ok(Vec::new()))
     }
 
     /// The proof that no wait can end, if there is one: who waits where, and who will not come.

@@ -1,6 +1,6 @@
 //! Whatever happens in whatever order, a run keeps its invariants and ends.
 
-use carril_core::{Command, Event, RunMachine, Timer, WaitKind};
+use carril_core::{Command, Event, Retention, RetentionRule, RunMachine, RunOptions, Saving, Timer, WaitKind};
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -10,7 +10,8 @@ const WORLD: u32 = 3;
 /// What a rank may do next; the order among ranks is what varies.
 #[derive(Clone, Debug)]
 enum Step {
-    Report { rank: u32, checkpoint: bool },
+    Report { rank: u32, checkpoint: Option<Saving> },
+    Prepare { works: bool },
     Wait { rank: u32, kind: WaitKind },
     Return(u32),
     Fail(u32),
@@ -22,13 +23,20 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     let rank = 0..WORLD;
-    let kind = prop_oneof![Just(WaitKind::Barrier), Just(WaitKind::Broadcast), Just(WaitKind::Checkpoint)];
+    let kind = prop_oneof![
+        Just(WaitKind::Barrier),
+        Just(WaitKind::Broadcast),
+        Just(WaitKind::Checkpoint),
+        Just(WaitKind::Place)
+    ];
+    let saving = prop_oneof![8 => Just(None), 1 => Just(Some(Saving::Sync)), 1 => Just(Some(Saving::Async))];
     prop_oneof![
-        12 => (rank.clone(), prop::bool::weighted(0.2)).prop_map(|(rank, checkpoint)| Step::Report { rank, checkpoint }),
+        12 => (rank.clone(), saving).prop_map(|(rank, checkpoint)| Step::Report { rank, checkpoint }),
         3 => (rank.clone(), kind).prop_map(|(rank, kind)| Step::Wait { rank, kind }),
         2 => rank.clone().prop_map(Step::Return),
         1 => rank.clone().prop_map(Step::Fail),
         1 => rank.prop_map(Step::Exit),
+        6 => prop::bool::weighted(0.9).prop_map(|works| Step::Prepare { works }),
         6 => prop::bool::weighted(0.9).prop_map(|works| Step::Commit { works }),
         1 => Just(Step::Gather),
         1 => any::<bool>().prop_map(|force| Step::Stop { force }),
@@ -42,8 +50,10 @@ struct World {
     collectives: Vec<u64>,
     alive: Vec<bool>,
     busy: Vec<bool>,
+    preparing: Vec<(u32, u64)>,
     committing: Vec<u64>,
-    committed: Vec<u64>,
+    /// Asked where the ranks are, and not answered yet.
+    asked: bool,
     endings: usize,
     stopped: bool,
 }
@@ -51,14 +61,16 @@ struct World {
 impl World {
     fn new() -> Self {
         let none = |value| vec![value; WORLD as usize];
+        let retention = Retention::new(RetentionRule { num_to_keep: Some(1), score: None }, Vec::new());
         let mut world = Self {
-            machine: RunMachine::new(WORLD, None),
+            machine: RunMachine::new(WORLD, RunOptions { retention, ..RunOptions::default() }),
             reports: none(0),
             collectives: none(0),
             alive: vec![true; WORLD as usize],
             busy: vec![false; WORLD as usize],
+            preparing: Vec::new(),
             committing: Vec::new(),
-            committed: Vec::new(),
+            asked: false,
             endings: 0,
             stopped: false,
         };
@@ -75,15 +87,18 @@ impl World {
         self.machine.check_invariants();
         for command in outcome.commands {
             match command {
-                Command::CommitReport { collated, checkpoint } => {
+                Command::CommitReport { collated, .. } => {
                     for (rank, report) in (0..).zip(&collated.by_rank) {
                         let Some((of, sequence)) = report else { continue };
                         assert_eq!((*of, *sequence + 1), (rank, collated.iteration), "COLLATE-1");
                     }
-                    if !checkpoint.is_empty() {
-                        self.committing.push(collated.iteration);
-                    }
                 }
+                Command::StoreCheckpoint { iteration, .. } => {
+                    assert!(self.committing.is_empty(), "SAVE-1: one at a time");
+                    self.committing.push(iteration);
+                }
+                Command::DropCheckpoint { iteration } => self.committing.retain(|stored| *stored != iteration),
+                Command::GatherStacks { .. } => self.asked = true,
                 Command::Release { rank, .. } => {
                     assert!(self.busy[rank.index()], "nobody is released who does not wait");
                     self.busy[rank.index()] = false;
@@ -110,14 +125,18 @@ impl World {
                 let sequence = self.reports[rank as usize];
                 self.reports[rank as usize] += 1;
                 self.tell(Event::Reported { rank: Rank(rank), sequence, report: (rank, sequence), checkpoint });
+                if checkpoint.is_some() {
+                    self.preparing.push((rank, sequence + 1));
+                }
             }
             Step::Wait { rank, kind } if self.is_free(rank) => {
                 let sequence = match kind {
+                    WaitKind::Place => self.reports[rank as usize],
                     WaitKind::Checkpoint if self.reports[rank as usize] == 0 => return,
                     WaitKind::Checkpoint => self.reports[rank as usize] - 1,
                     _ => self.collectives[rank as usize],
                 };
-                if kind != WaitKind::Checkpoint {
+                if matches!(kind, WaitKind::Barrier | WaitKind::Broadcast) {
                     self.collectives[rank as usize] += 1;
                 }
                 self.busy[rank as usize] = true;
@@ -141,16 +160,25 @@ impl World {
                     out_of_memory: None,
                 });
             }
+            Step::Prepare { works } => {
+                let Some((rank, iteration)) = self.preparing.pop() else { return };
+                let result = if works { Ok(()) } else { Err(Failure::new(ErrorCode::Storage, "no space")) };
+                self.tell(Event::CheckpointPrepared { rank: Rank(rank), iteration, result });
+            }
             Step::Commit { works } => {
                 let Some(iteration) = self.committing.pop() else { return };
-                self.committed.push(iteration);
                 self.tell(if works {
                     Event::CheckpointCommitted { iteration, path: "path".into() }
                 } else {
                     Event::CheckpointRejected { iteration, failure: Failure::new(ErrorCode::Storage, "no space") }
                 });
             }
-            Step::Gather => self.tell(Event::TimerFired(Timer::Gather)),
+            Step::Gather => {
+                self.tell(Event::TimerFired(Timer::Gather));
+                if std::mem::take(&mut self.asked) {
+                    self.tell(Event::StacksGathered(Vec::new()));
+                }
+            }
             Step::Stop { force } => self.tell(Event::StopRequested { reason: "stop".into(), force }),
             _ => {}
         }
@@ -175,7 +203,8 @@ proptest! {
             for rank in 0..WORLD {
                 world.step(Step::Return(rank));
             }
-            while !world.committing.is_empty() {
+            while !(world.committing.is_empty() && world.preparing.is_empty()) {
+                world.step(Step::Prepare { works: true });
                 world.step(Step::Commit { works: true });
             }
             world.step(Step::Gather);

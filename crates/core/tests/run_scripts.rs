@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use carril_core::{Command, Ending, Event, Outcome, REPORT_WINDOW, RankStack, RunMachine, Timer, WaitKind};
+use carril_core::{
+    Command, Ending, Event, Outcome, REPORT_WINDOW, RankStack, Retention, RetentionRule, RunMachine, RunOptions,
+    Saving, Timer, WaitKind,
+};
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
 
 struct Script {
@@ -13,7 +16,7 @@ struct Script {
 impl Script {
     /// A run whose ranks have all begun the function.
     fn running(world_size: u32) -> Self {
-        let mut script = Self { machine: RunMachine::new(world_size, None), now: Duration::ZERO };
+        let mut script = Self { machine: RunMachine::new(world_size, RunOptions::default()), now: Duration::ZERO };
         let started = script.tell(Event::Placed);
         assert!(matches!(
             &started[..],
@@ -48,11 +51,23 @@ impl Script {
     }
 
     fn report(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
-        self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: false })
+        self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: None })
     }
 
     fn report_checkpoint(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
-        self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: true })
+        self.report_saving(rank, sequence, Saving::Sync)
+    }
+
+    /// Reports with files that were prepared at once.
+    fn report_saving(&mut self, rank: u32, sequence: u64, saving: Saving) -> Vec<Command<&'static str>> {
+        let rank = Rank(rank);
+        let mut commands = self.tell(Event::Reported { rank, sequence, report: "metrics", checkpoint: Some(saving) });
+        commands.extend(self.tell(Event::CheckpointPrepared { rank, iteration: sequence + 1, result: Ok(()) }));
+        commands
+    }
+
+    fn commits(&mut self, iteration: u64) -> Vec<Command<&'static str>> {
+        self.tell(Event::CheckpointCommitted { iteration, path: format!("checkpoint of {iteration}") })
     }
 
     fn returns(&mut self, rank: u32) -> Vec<Command<&'static str>> {
@@ -198,8 +213,12 @@ fn a_rank_that_returned_is_waited_for_no_more_and_said_once() {
 fn a_checkpoint_without_a_rank_that_returned_is_an_error_that_names_both() {
     let mut script = Script::running(2);
     script.returns(0);
-    let outcome =
-        script.tell_with_reason(Event::Reported { rank: Rank(1), sequence: 0, report: "m", checkpoint: true });
+    let outcome = script.tell_with_reason(Event::Reported {
+        rank: Rank(1),
+        sequence: 0,
+        report: "m",
+        checkpoint: Some(Saving::Sync),
+    });
     assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
     assert!(outcome.reason.contains("rank 1") && outcome.reason.contains("rank 0 returned"), "{}", outcome.reason);
 }
@@ -209,25 +228,174 @@ fn the_run_waits_for_its_last_checkpoint() {
     let mut script = Script::running(2);
     script.report_checkpoint(0, 0);
     let commands = script.report(1, 0);
-    assert!(matches!(&commands[0], Command::CommitReport { checkpoint, .. } if *checkpoint == [Rank(0)]));
+    assert!(matches!(&commands[0], Command::CommitReport { checkpoint: true, .. }));
+    assert_eq!(stored(&commands), [1]);
     script.returns(0);
     assert_eq!(stop(&script.returns(1)), None, "RUN-4: the commit is on its way");
-    let commands = script.tell(Event::CheckpointCommitted { iteration: 1, path: "checkpoint_000000".into() });
-    assert!(stop(&commands).is_some());
+    assert!(stop(&script.commits(1)).is_some());
+}
+
+fn stored(commands: &[Command<&'static str>]) -> Vec<u64> {
+    let iteration = |command: &Command<&'static str>| match command {
+        Command::StoreCheckpoint { iteration, .. } => Some(*iteration),
+        _ => None,
+    };
+    commands.iter().filter_map(iteration).collect()
+}
+
+fn dropped(commands: &[Command<&'static str>]) -> Vec<u64> {
+    let iteration = |command: &Command<&'static str>| match command {
+        Command::DropCheckpoint { iteration } => Some(*iteration),
+        _ => None,
+    };
+    commands.iter().filter_map(iteration).collect()
+}
+
+fn rejected(iteration: u64, code: ErrorCode) -> Event<&'static str> {
+    Event::CheckpointRejected { iteration, failure: Failure::new(code, "no space left") }
 }
 
 #[test]
-fn a_checkpoint_that_cannot_be_kept_ends_the_run_and_its_waits() {
-    let mut script = Script::running(2);
+fn a_checkpoint_that_cannot_be_kept_costs_itself_only() {
+    let mut script = Script::running(1);
     script.report_checkpoint(0, 0);
-    script.waits(0, WaitKind::Checkpoint, 0);
-    script.report(1, 0);
-    let failure = Failure::new(ErrorCode::Storage, "no space left");
-    let commands = script.tell(Event::CheckpointRejected { iteration: 1, failure: failure.clone() });
+    script.commits(1);
+    script.report_checkpoint(0, 1);
+    script.waits(0, WaitKind::Checkpoint, 1);
+    let commands = script.tell(rejected(2, ErrorCode::Storage));
+    let older = b"checkpoint of 1".to_vec();
+    assert!(commands.iter().any(|c| matches!(c, Command::Release { result: Ok(path), .. } if *path == older)));
+    assert!(commands.iter().any(|c| matches!(c, Command::Warn(text) if text.contains("no space left"))));
+    assert_eq!((stop(&commands), dropped(&commands)), (None, vec![2]));
+    script.report_checkpoint(0, 2);
+    script.commits(3);
+    script.returns(0);
+    let commands = script.exits(0, ExitStatus::Code(0));
+    assert_eq!(ending(&commands).unwrap().status, RunStatus::Finished);
+}
+
+#[test]
+fn a_run_whose_last_checkpoint_is_lost_has_failed() {
+    let mut script = Script::running(1);
+    script.report_checkpoint(0, 0);
+    script.tell(rejected(1, ErrorCode::Storage));
+    script.report(0, 1);
+    script.returns(0);
+    let commands = script.exits(0, ExitStatus::Code(0));
+    let ending = ending(&commands).unwrap();
+    assert_eq!(ending.status, RunStatus::Failed);
+    assert_eq!(ending.headline, "the last checkpoint could not be stored: no space left");
+}
+
+#[test]
+fn files_that_do_not_fit_together_end_the_run() {
+    let mut script = Script::running(1);
+    script.report_checkpoint(0, 0);
+    assert_eq!(stop(&script.tell(rejected(1, ErrorCode::CheckpointConflict))), Some(Duration::ZERO));
+}
+
+#[test]
+fn checkpoints_are_stored_one_at_a_time_in_order_when_every_rank_is_prepared() {
+    let mut script = Script::running(2);
+    assert_eq!(stored(&script.report_checkpoint(0, 0)), []);
+    let reported = Event::Reported { rank: Rank(1), sequence: 0, report: "metrics", checkpoint: Some(Saving::Sync) };
+    assert_eq!(stored(&script.tell(reported)), [], "rank 1 is not prepared yet");
+    script.report_checkpoint(0, 1);
+    assert_eq!(stored(&script.report_checkpoint(1, 1)), [], "the first one has to go first");
+    let prepared = Event::CheckpointPrepared { rank: Rank(1), iteration: 1, result: Ok(()) };
+    assert_eq!(stored(&script.tell(prepared)), [1]);
+    assert_eq!(stored(&script.commits(1)), [2]);
+}
+
+#[test]
+fn a_rank_has_three_places_and_waits_for_the_next() {
+    let mut script = Script::running(1);
+    for sequence in 0..3 {
+        assert!(matches!(&script.waits(0, WaitKind::Place, sequence)[..], [Command::Release { .. }]));
+        script.report_checkpoint(0, sequence);
+    }
+    let released = |commands: &[Command<&'static str>]| commands.iter().any(|c| matches!(c, Command::Release { .. }));
+    assert!(!released(&script.waits(0, WaitKind::Place, 3)));
+    assert!(released(&script.commits(1)));
+}
+
+#[test]
+fn only_what_was_not_promised_and_would_be_deleted_at_once_is_dropped() {
+    let keep = |num_to_keep| {
+        let retention = Retention::new(RetentionRule { num_to_keep, score: None }, Vec::new());
+        let mut script = Script::running(1);
+        script.machine = RunMachine::new(1, RunOptions { retention, ..RunOptions::default() });
+        script.tell(Event::Placed);
+        script.tell(Event::WorkerReady { rank: Rank(0) });
+        script
+    };
+    for (num_to_keep, saving, goes) in [
+        (Some(1), Saving::Async, vec![2]),
+        (Some(1), Saving::Sync, vec![]),
+        (Some(2), Saving::Async, vec![]),
+        (None, Saving::Async, vec![]),
+    ] {
+        let mut script = keep(num_to_keep);
+        assert_eq!(stored(&script.report_saving(0, 0, saving)), [1]);
+        script.report_saving(0, 1, saving);
+        assert_eq!(dropped(&script.report_saving(0, 2, saving)), goes, "{num_to_keep:?} {saving:?}");
+    }
+}
+
+#[test]
+fn a_displaced_checkpoint_goes_with_the_commit_of_the_next() {
+    let retention = Retention::new(RetentionRule { num_to_keep: Some(1), score: None }, Vec::new());
+    let mut machine = RunMachine::<()>::new(1, RunOptions { retention, ..RunOptions::default() });
+    let mut displaced = Vec::new();
+    for iteration in 1..4 {
+        let checkpoint = Some(Saving::Sync);
+        let (now, rank) = (Duration::ZERO, Rank(0));
+        machine.on_event(now, Event::Reported { rank, sequence: iteration - 1, report: (), checkpoint });
+        let outcome = machine.on_event(now, Event::CheckpointPrepared { rank, iteration, result: Ok(()) });
+        for command in outcome.commands {
+            if let Command::StoreCheckpoint { displaced: gone, .. } = command {
+                displaced.push(gone);
+            }
+        }
+        machine.on_event(now, Event::CheckpointCommitted { iteration, path: "path".into() });
+    }
+    assert_eq!(displaced, [vec![], vec![1], vec![2]]);
+}
+
+#[test]
+fn a_run_goes_on_with_the_numbers_it_had() {
+    let mut machine = RunMachine::<()>::new(1, RunOptions { reports: 7, ..RunOptions::default() });
+    let reported = Event::Reported { rank: Rank(0), sequence: 7, report: (), checkpoint: None };
+    let commands = machine.on_event(Duration::ZERO, reported).commands;
+    assert!(matches!(&commands[..], [Command::CommitReport { collated, .. }] if collated.iteration == 8));
+}
+
+#[test]
+fn a_forced_end_waits_for_no_checkpoint() {
+    let mut script = Script::running(1);
+    script.report_checkpoint(0, 0);
+    script.tell(Event::StopRequested { reason: "interrupted".into(), force: false });
+    assert!(ending(&script.exits(0, ExitStatus::Signal(15))).is_none(), "RUN-4: it is being stored");
+    let commands = script.tell(Event::StopRequested { reason: "interrupted".into(), force: true });
+    assert_eq!(dropped(&commands), [1]);
+    assert_eq!(ending(&commands).unwrap().status, RunStatus::Aborted);
+}
+
+#[test]
+fn a_process_that_died_without_a_word_is_the_cause_of_what_was_heard_first() {
+    let mut script = Script::running(3);
+    script.tell(Event::WorkerFailed(failed(2, "connection reset by peer")));
+    script.exits(1, ExitStatus::Signal(9));
+    script.tell(Event::WorkerFailed(failed(0, "connection reset by peer")));
+    script.exits(0, ExitStatus::Code(1));
+    let commands = script.exits(2, ExitStatus::Code(1));
+    let ending = ending(&commands).unwrap();
     assert!(
-        commands.iter().any(|c| matches!(c, Command::Release { rank: Rank(0), result: Err(f), .. } if *f == failure))
+        ending.headline.starts_with("rank 1 failed: ") && ending.headline.contains("SIGKILL"),
+        "{}",
+        ending.headline
     );
-    assert_eq!(stop(&commands), Some(Duration::ZERO));
+    assert_eq!(ending.failures.iter().map(|failure| failure.rank.0).collect::<Vec<_>>(), [1, 2, 0]);
 }
 
 #[test]
@@ -253,7 +421,9 @@ fn a_rank_that_returned_while_others_wait_is_proof() {
     script.waits(0, WaitKind::Barrier, 4);
     script.waits(2, WaitKind::Barrier, 4);
     let outcome = script.tell_with_reason(Event::WorkerReturned { rank: Rank(1), value: None });
-    assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
+    assert!(outcome.commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })));
+    assert_eq!(stop(&outcome.commands), None, "they are asked where they are first");
+    assert_eq!(stop(&script.tell(Event::StacksGathered(Vec::new()))), Some(Duration::ZERO));
     assert_eq!(outcome.reason, "rank 1 returned while ranks 0 and 2 wait in `barrier` number 5");
 }
 
@@ -268,7 +438,8 @@ fn ranks_that_wait_for_each_other_are_proof() {
         sequence: 0,
         payload: vec![],
     });
-    assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
+    assert!(outcome.commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })));
+    assert_eq!(stop(&script.tell(Event::StacksGathered(Vec::new()))), Some(Duration::ZERO));
     assert!(outcome.reason.contains("rank 0 waits for the checkpoint of report 1"), "{}", outcome.reason);
     assert!(outcome.reason.contains("rank 1 waits in `barrier` number 1"), "{}", outcome.reason);
 }
@@ -314,7 +485,7 @@ fn a_stop_gives_time_to_clean_up_and_a_second_one_does_not() {
 
 #[test]
 fn a_run_that_is_stopped_before_it_is_placed_ends_at_once() {
-    let mut machine = RunMachine::<()>::new(2, None);
+    let mut machine = RunMachine::<()>::new(2, RunOptions::default());
     let outcome = machine.on_event(Duration::ZERO, Event::StopRequested { reason: "interrupted".into(), force: false });
     assert!(matches!(&outcome.commands[..], [Command::EndRun(ending)] if ending.status == RunStatus::Aborted));
     assert_eq!(
@@ -326,7 +497,7 @@ fn a_run_that_is_stopped_before_it_is_placed_ends_at_once() {
 
 #[test]
 fn a_worker_that_cannot_be_started_is_the_cause() {
-    let mut script = Script { machine: RunMachine::new(2, None), now: Duration::ZERO };
+    let mut script = Script { machine: RunMachine::new(2, RunOptions::default()), now: Duration::ZERO };
     script.tell(Event::Placed);
     script.tell(Event::WorkerStarted { rank: Rank(0), how: "forked".into() });
     let failure = Failure::new(ErrorCode::WorkerStartFailed, "no such file: python9");
@@ -338,7 +509,10 @@ fn a_worker_that_cannot_be_started_is_the_cause() {
 
 #[test]
 fn a_hang_is_looked_at_before_anybody_is_named() {
-    let mut script = Script { machine: RunMachine::new(2, Some(Duration::from_secs(8))), now: Duration::ZERO };
+    let mut script = Script {
+        machine: RunMachine::new(2, RunOptions { hang_timeout: Some(Duration::from_secs(8)), ..RunOptions::default() }),
+        now: Duration::ZERO,
+    };
     script.tell(Event::Placed);
     for rank in 0..2 {
         script.tell(Event::WorkerReady { rank: Rank(rank) });

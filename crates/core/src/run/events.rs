@@ -8,6 +8,14 @@ use crate::collate::Collated;
 use crate::stacks::RankStack;
 use crate::waits::WaitKind;
 
+/// How a checkpoint was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saving {
+    Sync,
+    /// It may be dropped for a newer one, if retention would delete it anyway.
+    Async,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<R> {
     /// The placement found room.
@@ -26,7 +34,14 @@ pub enum Event<R> {
         rank: Rank,
         sequence: u64,
         report: R,
-        checkpoint: bool,
+        /// Its files have been taken.
+        checkpoint: Option<Saving>,
+    },
+    /// The rank's files for that report are safe and counted, or cannot be had.
+    CheckpointPrepared {
+        rank: Rank,
+        iteration: u64,
+        result: Result<(), Failure>,
     },
     CheckpointCommitted {
         iteration: u64,
@@ -91,10 +106,21 @@ pub enum Command<R> {
         attempt: Attempt,
         grace: Duration,
     },
-    /// `checkpoint`: these ranks have staged files for it, to be committed with it.
+    /// With `checkpoint`, one of that number is stored next or soon.
     CommitReport {
         collated: Collated<R>,
-        checkpoint: Vec<Rank>,
+        checkpoint: bool,
+    },
+    /// Brings these ranks' files together as one checkpoint, and then deletes those of the displaced reports.
+    /// The answer is `CheckpointCommitted` or `CheckpointRejected`.
+    StoreCheckpoint {
+        iteration: u64,
+        ranks: Vec<Rank>,
+        displaced: Vec<u64>,
+    },
+    /// What was taken for it is of no use any more.
+    DropCheckpoint {
+        iteration: u64,
     },
     Release {
         rank: Rank,

@@ -17,6 +17,8 @@ const START: Duration = Duration::from_secs(60);
 /// A run is looked at at least this often.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(60);
 
+const IN_STACKS: &str = "the stacks of every rank are in `stacks.txt` of the run's directory";
+
 #[derive(Clone, Debug)]
 pub(super) struct Hang {
     timeout: Option<Duration>,
@@ -24,11 +26,13 @@ pub(super) struct Hang {
     /// Ranks whose standstill has been told of; they are told of again only after they have moved.
     told: Vec<Rank>,
     asked: bool,
+    /// Proven already: the stacks are only to be kept with it.
+    proven: Option<Failure>,
 }
 
 impl Hang {
     pub fn new(world_size: u32, timeout: Option<Duration>) -> Self {
-        Self { timeout, last: vec![Duration::ZERO; world_size as usize], told: Vec::new(), asked: false }
+        Self { timeout, last: vec![Duration::ZERO; world_size as usize], told: Vec::new(), asked: false, proven: None }
     }
 
     pub fn progressed(&mut self, rank: Rank, now: Duration) {
@@ -61,7 +65,21 @@ impl<R> RunMachine<R> {
         }
     }
 
+    /// For ranks that wait for one that will not come: where they are is kept before they go.
+    pub(super) fn fail_with_stacks(&mut self, failure: Failure, out: &mut Outcome<R>) {
+        let going_on = matches!(self.state, State::Starting | State::Running);
+        if going_on && self.hang.proven.is_none() {
+            out.reason.clone_from(&failure.message);
+            self.hang.proven = Some(failure.hint(IN_STACKS));
+            out.commands.push(Command::GatherStacks { attempt: self.attempt });
+        }
+    }
+
     pub(super) fn on_stacks_gathered(&mut self, stacks: &[RankStack], now: Duration, out: &mut Outcome<R>) {
+        if let Some(failure) = self.hang.proven.take() {
+            self.fail_run(failure, out);
+            return;
+        }
         let going_on = matches!(self.state, State::Starting | State::Running);
         if !std::mem::take(&mut self.hang.asked) || !going_on {
             return;
@@ -75,9 +93,9 @@ impl<R> RunMachine<R> {
         out.reason.clone_from(&sentence);
         self.hang.told = stuck;
         if self.hang.timeout.is_some() {
-            let failure = Failure::new(ErrorCode::Hang, sentence)
-                .hint("the stacks of every rank are in `stacks.txt` of the run's directory")
-                .hint("RunConfig(hang_timeout=…) is how long a rank may go without a report, output or a collective of ours");
+            let failure = Failure::new(ErrorCode::Hang, sentence).hint(IN_STACKS).hint(
+                "RunConfig(hang_timeout=…) is how long a rank may go without a report, output or a collective of ours",
+            );
             self.fail_run(failure, out);
         } else {
             out.commands.push(Command::Warn(sentence));

@@ -1,29 +1,18 @@
 //! What the run controller does with reports, and with the checkpoints that come with them.
 
-use std::collections::BTreeMap;
-
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank};
 
-use super::{Command, Outcome, RunMachine, State, WorkerState, ranks_text, release};
-
-/// Which ranks have staged files for which report.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Staged(BTreeMap<u64, Vec<Rank>>);
-
-impl Staged {
-    fn add(&mut self, iteration: u64, rank: Rank) {
-        self.0.entry(iteration).or_default().push(rank);
-    }
-
-    fn take(&mut self, iteration: u64) -> Vec<Rank> {
-        let mut ranks = self.0.remove(&iteration).unwrap_or_default();
-        ranks.sort_unstable();
-        ranks
-    }
-}
+use super::{Command, Outcome, RunMachine, Saving, State, WorkerState, ranks_text, release};
 
 impl<R> RunMachine<R> {
-    pub(super) fn on_reported(&mut self, rank: Rank, sequence: u64, report: R, checkpoint: bool, out: &mut Outcome<R>) {
+    pub(super) fn on_reported(
+        &mut self,
+        rank: Rank,
+        sequence: u64,
+        report: R,
+        checkpoint: Option<Saving>,
+        out: &mut Outcome<R>,
+    ) {
         if self.workers[rank.index()] == WorkerState::Gone || matches!(self.state, State::Stopping(_)) {
             return;
         }
@@ -33,19 +22,20 @@ impl<R> RunMachine<R> {
             self.fail_run(Failure::new(ErrorCode::Internal, message), out);
             return;
         }
-        if checkpoint && fresh {
-            self.staged.add(sequence + 1, rank);
+        if let Some(saving) = checkpoint.filter(|_| fresh) {
+            self.checkpoints.on_reported(sequence + 1, rank, saving == Saving::Async);
         }
         self.commit_collated(out);
     }
 
     pub(super) fn commit_collated(&mut self, out: &mut Outcome<R>) {
         while let Some(collated) = self.collator.next_collated() {
-            let checkpoint = self.staged.take(collated.iteration);
+            let checkpoint = self.checkpoints.take_reported(collated.iteration);
             let absent: Vec<Rank> =
                 (0..).zip(&collated.by_rank).filter(|(_, r)| r.is_none()).map(|(rank, _)| Rank(rank)).collect();
             if !absent.is_empty() && !checkpoint.is_empty() {
                 let failure = mismatch(&checkpoint, &absent, collated.iteration);
+                self.checkpoints.forget(&checkpoint);
                 self.fail_run(failure, out);
                 return;
             }
@@ -59,33 +49,16 @@ impl<R> RunMachine<R> {
                     collated.iteration
                 )));
             }
+            let iteration = collated.iteration;
+            let score = if checkpoint.is_empty() { None } else { (self.score)(&collated) };
+            out.commands.push(Command::CommitReport { collated, checkpoint: !checkpoint.is_empty() });
             if !checkpoint.is_empty() {
-                self.committing.push(collated.iteration);
+                self.queue_checkpoint(iteration, checkpoint, score);
+                self.store_next(out);
             }
-            out.commands.push(Command::CommitReport { collated, checkpoint });
         }
         let granted = self.collator.granted();
         release(self.waits.release_grants(granted), out);
-    }
-
-    pub(super) fn on_commit(&mut self, iteration: u64, result: Result<String, Failure>, out: &mut Outcome<R>) {
-        self.committing.retain(|k| *k != iteration);
-        out.reason = match &result {
-            Ok(path) => format!("every rank's report {iteration} is in: its checkpoint is `{path}`"),
-            Err(failure) => failure.message.clone(),
-        };
-        let bytes = result.clone().map(String::into_bytes);
-        release(self.waits.release_checkpoint(iteration - 1, &bytes), out);
-        if let Err(failure) = &result {
-            self.fail_run(failure.clone(), out);
-        }
-        self.committed.push_back((iteration, result));
-        // Only the newest few are ever asked for: a rank asks for its last one.
-        if self.committed.len() > 64 {
-            self.committed.pop_front();
-        }
-        self.fail_if_hopeless(out);
-        self.finish_if_returned(out);
     }
 }
 

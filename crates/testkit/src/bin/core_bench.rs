@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use carril_core::{Command, Event, RunMachine, Timer};
+use carril_core::{Command, Event, RunMachine, RunOptions, Timer};
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
 
 /// Counts what is allocated, and the most that ever was.
@@ -46,7 +46,7 @@ fn main() {
 }
 
 fn run(workers: u32) -> usize {
-    let mut machine: RunMachine<[f64; 5]> = RunMachine::new(workers, None);
+    let mut machine: RunMachine<[f64; 5]> = RunMachine::new(workers, RunOptions::default());
     let mut reports = 0;
     let mut ended = false;
     let mut tell = |event| {
@@ -60,7 +60,7 @@ fn run(workers: u32) -> usize {
     ranks().for_each(|rank| tell(Event::WorkerStarted { rank, how: String::new() }));
     ranks().for_each(|rank| tell(Event::WorkerReady { rank }));
     for sequence in 0..10 {
-        ranks().for_each(|rank| tell(Event::Reported { rank, sequence, report: [0.0; 5], checkpoint: false }));
+        ranks().for_each(|rank| tell(Event::Reported { rank, sequence, report: [0.0; 5], checkpoint: None }));
     }
     let failure = Failure::new(ErrorCode::UserException, "one failure");
     tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(workers / 2), failure, String::new())));

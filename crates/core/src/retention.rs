@@ -1,0 +1,148 @@
+//! Which checkpoints stay: the best few by their score, or the newest few where nothing scores them.
+//!
+//! RETAIN-1: the newest checkpoint is never deleted.
+//! RETAIN-2: a score that is missing or not a number is the worst there is, whichever way the scores are ordered.
+//! RETAIN-3: nothing is deleted before the checkpoint that displaces it has been committed.
+
+use std::cmp::Ordering;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScoreOrder {
+    #[default]
+    Max,
+    Min,
+}
+
+/// What the user asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RetentionRule {
+    pub num_to_keep: Option<usize>,
+    /// `None` orders by age.
+    pub score: Option<ScoreOrder>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Kept {
+    pub iteration: u64,
+    pub score: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Retention {
+    rule: RetentionRule,
+    /// The worst first.
+    kept: Vec<Kept>,
+}
+
+impl Retention {
+    /// `kept` are the checkpoints that an earlier attempt has left.
+    pub fn new(rule: RetentionRule, kept: Vec<Kept>) -> Self {
+        let mut retention = Self { rule, kept };
+        retention.sort();
+        retention
+    }
+
+    /// The checkpoints that have to go once this one is there.
+    pub fn displaced_by(&self, new: Kept) -> Vec<u64> {
+        self.clone().add(new)
+    }
+
+    /// Takes in a checkpoint that was committed; those that it displaces are forgotten, and returned.
+    pub fn add(&mut self, new: Kept) -> Vec<u64> {
+        self.kept.retain(|kept| kept.iteration != new.iteration);
+        self.kept.push(new);
+        self.sort();
+        let Some(keep) = self.rule.num_to_keep else { return Vec::new() };
+        let newest = self.kept.iter().map(|kept| kept.iteration).max();
+        let surplus = self.kept.len().saturating_sub(keep);
+        let goes =
+            |(at, kept): (usize, &Kept)| (at < surplus && Some(kept.iteration) != newest).then_some(kept.iteration);
+        let gone: Vec<u64> = self.kept.iter().enumerate().filter_map(goes).collect();
+        self.kept.retain(|kept| !gone.contains(&kept.iteration));
+        gone
+    }
+
+    /// Whether a checkpoint would be gone as soon as those that follow it are there.
+    pub fn is_superseded(&self, one: Kept, followed_by: &[Kept]) -> bool {
+        let mut then = self.clone();
+        let mut gone = then.add(one);
+        for next in followed_by {
+            gone.extend(then.add(*next));
+        }
+        gone.contains(&one.iteration)
+    }
+
+    /// The best last.
+    pub fn in_order(&self) -> impl Iterator<Item = u64> + '_ {
+        self.kept.iter().map(|kept| kept.iteration)
+    }
+
+    fn sort(&mut self) {
+        let rule = self.rule;
+        self.kept.sort_by(|left, right| {
+            let by_score = rule.score.map_or(Ordering::Equal, |order| compare(left.score, right.score, order));
+            by_score.then(left.iteration.cmp(&right.iteration))
+        });
+    }
+}
+
+fn compare(left: Option<f64>, right: Option<f64>, order: ScoreOrder) -> Ordering {
+    let number = |score: Option<f64>| score.filter(|score| !score.is_nan());
+    match (number(left), number(right)) {
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => Ordering::Less,
+        (Some(_), None) => Ordering::Greater,
+        (Some(left), Some(right)) => match order {
+            ScoreOrder::Max => left.total_cmp(&right),
+            ScoreOrder::Min => right.total_cmp(&left),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(rule: RetentionRule, scores: &[Option<f64>]) -> Vec<u64> {
+        let mut retention = Retention::new(rule, Vec::new());
+        for (iteration, score) in (1..).zip(scores) {
+            let announced = retention.displaced_by(Kept { iteration, score: *score });
+            assert_eq!(announced, retention.add(Kept { iteration, score: *score }));
+        }
+        retention.in_order().collect()
+    }
+
+    #[test]
+    fn the_newest_few_stay_where_nothing_scores() {
+        let rule = RetentionRule { num_to_keep: Some(2), score: None };
+        assert_eq!(after(rule, &[None; 5]), [4, 5]);
+        assert_eq!(after(RetentionRule::default(), &[None; 3]), [1, 2, 3]);
+    }
+
+    #[test]
+    fn the_best_stay_in_both_orders_and_the_newest_beside_them() {
+        let scores = [Some(0.5), Some(0.9), Some(0.7), Some(0.1)];
+        let rule = |order| RetentionRule { num_to_keep: Some(2), score: Some(order) };
+        assert_eq!(after(rule(ScoreOrder::Max), &scores), [4, 3, 2]);
+        assert_eq!(after(rule(ScoreOrder::Min), &scores), [1, 4]);
+    }
+
+    #[test]
+    fn no_score_and_nan_are_worst_in_both_orders() {
+        let scores = [Some(f64::NAN), Some(3.0), None, Some(f64::INFINITY), Some(1.0)];
+        for order in [ScoreOrder::Max, ScoreOrder::Min] {
+            let kept = after(RetentionRule { num_to_keep: Some(3), score: Some(order) }, &scores);
+            assert!(!kept.contains(&1) && !kept.contains(&3), "{order:?} keeps {kept:?}");
+        }
+    }
+
+    #[test]
+    fn only_what_retention_deletes_at_once_is_superseded() {
+        let kept = |iteration| Kept { iteration, score: None };
+        let one = Retention::new(RetentionRule { num_to_keep: Some(1), score: None }, vec![kept(1)]);
+        assert!(one.is_superseded(kept(2), &[kept(3)]));
+        let two = Retention::new(RetentionRule { num_to_keep: Some(2), score: None }, vec![kept(1)]);
+        assert!(!two.is_superseded(kept(2), &[kept(3)]));
+        assert!(two.is_superseded(kept(2), &[kept(3), kept(4)]));
+    }
+}

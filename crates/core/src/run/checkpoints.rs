@@ -1,0 +1,236 @@
+//! The way of a checkpoint through the run controller: reported, prepared, stored, settled.
+//!
+//! SAVE-1: one checkpoint of a run is stored at a time, in the order of the reports.
+//! SAVE-2: a checkpoint that cannot be stored costs itself only: the one before stays, and the run goes on. Only files that
+//!   do not fit together end a run, and a last checkpoint that was lost ends it as failed.
+//! SAVE-3: a rank has at most `PLACES` checkpoints that are not settled; the next one waits for a place.
+//! SAVE-4: one that waits behind another is dropped only if it was not promised (ASYNC) and retention would delete it at once.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use carril_types::{ErrorCode, Failure, Rank};
+
+use super::{Command, Outcome, RunMachine, release};
+use crate::retention::{Kept, Retention};
+
+/// One that is being stored, one that waits, and the newest.
+pub(super) const PLACES: usize = 3;
+/// A rank asks for its last checkpoint, so only the newest few outcomes are ever looked up.
+const REMEMBERED: usize = 64;
+
+#[derive(Clone, Debug)]
+struct Pending {
+    iteration: u64,
+    ranks: Vec<Rank>,
+    score: Option<f64>,
+    droppable: bool,
+    storing: bool,
+}
+
+pub(super) struct Checkpoints {
+    pub retention: Retention,
+    /// Who has reported one with which report, before all ranks have.
+    reported: BTreeMap<u64, Vec<Rank>>,
+    droppable: BTreeMap<u64, bool>,
+    prepared: BTreeMap<u64, Vec<(Rank, Result<(), Failure>)>>,
+    pending: VecDeque<Pending>,
+    settled: VecDeque<u64>,
+    newest: Option<(u64, String)>,
+    /// Checkpoints of each rank that are not settled.
+    unsettled: Vec<usize>,
+    /// The newest reported one, if it could not be stored.
+    lost: Option<Failure>,
+}
+
+impl Checkpoints {
+    pub fn new(world_size: u32, retention: Retention, newest: Option<(u64, String)>) -> Self {
+        Self {
+            retention,
+            reported: BTreeMap::new(),
+            droppable: BTreeMap::new(),
+            prepared: BTreeMap::new(),
+            pending: VecDeque::new(),
+            settled: VecDeque::new(),
+            newest,
+            unsettled: vec![0; world_size as usize],
+            lost: None,
+        }
+    }
+
+    pub fn on_reported(&mut self, iteration: u64, rank: Rank, droppable: bool) {
+        self.reported.entry(iteration).or_default().push(rank);
+        *self.droppable.entry(iteration).or_insert(true) &= droppable;
+        self.unsettled[rank.index()] += 1;
+    }
+
+    /// Who has reported a checkpoint with this report, now that every rank has made it.
+    pub fn take_reported(&mut self, iteration: u64) -> Vec<Rank> {
+        let mut ranks = self.reported.remove(&iteration).unwrap_or_default();
+        ranks.sort_unstable();
+        ranks
+    }
+
+    /// These ranks' checkpoint will never be queued.
+    pub fn forget(&mut self, ranks: &[Rank]) {
+        for rank in ranks {
+            self.unsettled[rank.index()] -= 1;
+        }
+    }
+
+    pub fn are_settled(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    pub fn has_place(&self, rank: Rank) -> bool {
+        self.unsettled[rank.index()] < PLACES
+    }
+
+    pub fn lost(&self) -> Option<&Failure> {
+        self.lost.as_ref()
+    }
+
+    fn newest_text(&self) -> Vec<u8> {
+        self.newest.as_ref().map(|(_, path)| path.clone().into_bytes()).unwrap_or_default()
+    }
+
+    fn is_prepared(&self, pending: &Pending) -> bool {
+        self.prepared.get(&pending.iteration).is_some_and(|told| told.len() == pending.ranks.len())
+    }
+}
+
+impl<R> RunMachine<R> {
+    pub(super) fn queue_checkpoint(&mut self, iteration: u64, ranks: Vec<Rank>, score: Option<f64>) {
+        let droppable = self.checkpoints.droppable.remove(&iteration).unwrap_or(false);
+        self.checkpoints.pending.push_back(Pending { iteration, ranks, score, droppable, storing: false });
+    }
+
+    pub(super) fn on_checkpoint_prepared(
+        &mut self,
+        rank: Rank,
+        iteration: u64,
+        result: Result<(), Failure>,
+        out: &mut Outcome<R>,
+    ) {
+        let told = self.checkpoints.prepared.entry(iteration).or_default();
+        if told.iter().all(|(known, _)| *known != rank) {
+            told.push((rank, result));
+        }
+        self.store_next(out);
+    }
+
+    /// Drops what nobody will miss, and starts to store the oldest one that is ready.
+    pub(super) fn store_next(&mut self, out: &mut Outcome<R>) {
+        self.drop_superseded(out);
+        while let Some(first) = self.checkpoints.pending.front() {
+            if first.storing || !self.checkpoints.is_prepared(first) {
+                return;
+            }
+            let iteration = first.iteration;
+            let told = &self.checkpoints.prepared[&iteration];
+            let failure = told.iter().find_map(|(rank, result)| Some((*rank, result.as_ref().err()?.clone())));
+            if let Some((rank, mut failure)) = failure {
+                failure.message = format!("rank {rank}: {}", failure.message);
+                self.on_settled(iteration, Err(failure), out);
+                continue;
+            }
+            let (ranks, score) = (first.ranks.clone(), first.score);
+            let displaced = self.checkpoints.retention.displaced_by(Kept { iteration, score });
+            self.checkpoints.pending[0].storing = true;
+            out.commands.push(Command::StoreCheckpoint { iteration, ranks, displaced });
+        }
+    }
+
+    fn drop_superseded(&mut self, out: &mut Outcome<R>) {
+        let pending = &self.checkpoints.pending;
+        let kept = |pending: &Pending| Kept { iteration: pending.iteration, score: pending.score };
+        let superseded = (1..pending.len().saturating_sub(1)).find(|at| {
+            let later: Vec<Kept> = pending.iter().skip(at + 1).map(kept).collect();
+            let one = &pending[*at];
+            one.droppable && !one.storing && self.checkpoints.retention.is_superseded(kept(one), &later)
+        });
+        let Some(one) = superseded.and_then(|at| self.checkpoints.pending.remove(at)) else { return };
+        out.reason = format!("the checkpoint of report {} is superseded before it was stored", one.iteration);
+        out.commands.push(Command::DropCheckpoint { iteration: one.iteration });
+        self.settle(&one, out);
+        self.drop_superseded(out);
+    }
+
+    /// The checkpoint of that report is stored, or never will be.
+    pub(super) fn on_settled(&mut self, iteration: u64, result: Result<String, Failure>, out: &mut Outcome<R>) {
+        let Some(at) = self.checkpoints.pending.iter().position(|pending| pending.iteration == iteration) else {
+            return;
+        };
+        let Some(one) = self.checkpoints.pending.remove(at) else { return };
+        match result {
+            Ok(path) => {
+                out.reason = format!("every rank's report {iteration} is in: its checkpoint is `{path}`");
+                self.checkpoints.retention.add(Kept { iteration, score: one.score });
+                self.checkpoints.newest = Some((iteration, path));
+                self.checkpoints.lost = None;
+                self.settle(&one, out);
+            }
+            Err(failure) => {
+                out.reason = format!("the checkpoint of report {iteration} was not stored: {}", failure.message);
+                out.commands.push(Command::DropCheckpoint { iteration });
+                self.settle(&one, out);
+                if failure.code == ErrorCode::CheckpointConflict {
+                    self.fail_run(failure, out);
+                } else {
+                    out.commands.push(Command::Warn(out.reason.clone()));
+                    self.checkpoints.lost = Some(failure);
+                }
+            }
+        }
+        self.store_next(out);
+        self.fail_if_hopeless(out);
+        self.finish_if_returned(out);
+    }
+
+    fn settle(&mut self, one: &Pending, out: &mut Outcome<R>) {
+        self.checkpoints.prepared.remove(&one.iteration);
+        self.checkpoints.forget(&one.ranks);
+        self.checkpoints.settled.push_back(one.iteration);
+        if self.checkpoints.settled.len() > REMEMBERED {
+            self.checkpoints.settled.pop_front();
+        }
+        let newest = self.checkpoints.newest_text();
+        release(self.waits.release_checkpoint(one.iteration - 1, &Ok(newest)), out);
+        let checkpoints = &self.checkpoints;
+        release(self.waits.release_places(|rank| checkpoints.has_place(rank)), out);
+    }
+
+    /// Forgets everything that is not stored: for a run that must end now.
+    pub(super) fn abandon_checkpoints(&mut self, out: &mut Outcome<R>) {
+        for one in std::mem::take(&mut self.checkpoints.pending) {
+            out.commands.push(Command::DropCheckpoint { iteration: one.iteration });
+            self.settle(&one, out);
+        }
+    }
+
+    /// What a rank that asks for the checkpoint of its report is told; `None` while that is open.
+    pub(super) fn known_checkpoint(&self, iteration: u64) -> Option<Result<Vec<u8>, Failure>> {
+        if self.checkpoints.settled.contains(&iteration) {
+            return Some(Ok(self.checkpoints.newest_text()));
+        }
+        let open = self.checkpoints.pending.iter().any(|pending| pending.iteration == iteration);
+        let past = iteration <= self.collator.collated() && !open;
+        past.then(|| Err(Failure::new(ErrorCode::NotFound, format!("report {iteration} brought no checkpoint"))))
+    }
+
+    pub(super) fn check_checkpoints(&self) {
+        let checkpoints = &self.checkpoints;
+        let storing = checkpoints.pending.iter().filter(|pending| pending.storing).count();
+        assert!(storing <= 1, "SAVE-1: {storing} are stored at once");
+        let in_order = checkpoints.pending.iter().zip(checkpoints.pending.iter().skip(1));
+        assert!(
+            in_order.clone().all(|(one, next)| one.iteration < next.iteration),
+            "SAVE-1: in the order of the reports"
+        );
+        for (rank, unsettled) in (0..).zip(&checkpoints.unsettled) {
+            let of_rank = |ranks: &Vec<Rank>| usize::from(ranks.contains(&Rank(rank)));
+            let pending: usize = checkpoints.pending.iter().map(|pending| of_rank(&pending.ranks)).sum();
+            let reported: usize = checkpoints.reported.values().map(of_rank).sum();
+            assert_eq!(*unsettled, pending + reported, "SAVE-3: the places of rank {rank} follow its checkpoints");
+        }
+    }
+}
