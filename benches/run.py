@@ -49,6 +49,7 @@ def section_of(measure: Measure, outcomes: Mapping[str, list[Outcome]]) -> Secti
     section = Section(measure.name, measure.title, measure.unit)
     good = {name: [one for one in all_of_it if one.failure is None] for name, all_of_it in outcomes.items()}
     reference = median([measure.value(one) for one in good["ours"]]) if good.get("ours") else None
+    notes = measure.notes(outcomes)
     for name, all_of_it in outcomes.items():
         failed = [one.failure for one in all_of_it if one.failure is not None]
         section.failures += [f"{name}: {failure}" for failure in failed[:1]]
@@ -64,6 +65,7 @@ def section_of(measure: Measure, outcomes: Mapping[str, list[Outcome]]) -> Secti
             note = f"{note} left behind: {', '.join(left)}".strip()
         if "median_us" in fine[0].values:
             note = f"{note} caller's median {median(one.values['median_us'] for one in fine):,.1f} µs".strip()
+        note = f"{note} {notes.get(name, '')}".strip()
         ratio = f"{median(values) / reference:.2f}" if reference else "-"
         cpu = tables.spread([one.cpu_s for one in fine], "s")
         section.rows.append(Row(name, tables.spread(values, measure.unit), cpu, ratio, note))

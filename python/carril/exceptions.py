@@ -275,3 +275,15 @@ def from_failure(code: str, origin: str, retryable: bool, message: str, hints: I
     """The exception for a typed error of the native side."""
     cls = _CLASSES.get(code, InternalError)
     return cls(message, code=code, origin=origin, retryable=retryable, hints=hints)
+
+
+def kind_of(value: object) -> str:
+    """The type of a value as the messages name it: "an int", "a dict"."""
+    return with_article(type(value).__name__)
+
+
+def with_article(name: str) -> str:
+    """The name of a type with "a" or "an" before it."""
+    # A "u" that begins the name of a type is mostly spoken as "you": a UserDict, a uint8.
+    article = "an" if name.lstrip("_").lower().startswith(("a", "e", "i", "o")) else "a"
+    return f"{article} {name}"

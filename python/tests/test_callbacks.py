@@ -201,3 +201,128 @@ def test_when_the_run_failed_a_callback_that_fails_at_the_news_does_not_take_its
     assert recorder.names[-1] == where
     if where == "after_exception":
         assert caught.value.__notes__ == ["a callback failed as well: LookupError: in after_exception"]
+
+
+@pytest.mark.parametrize("ends", ["well", "with an exception", "with sys.exit(0)", "with sys.exit(3)"])
+def test_without_workers_callbacks_are_called_as_with_one(storage: Path, ends: str) -> None:
+    def function(config: dict[str, Any]) -> str:
+        import sys
+
+        from carril import train
+
+        train.report({"step": 0})
+        train.report({"step": 1}, checkpoint=train.Checkpoint.from_dict({"a": 1}))
+        if config["ends"] == "with an exception":
+            raise ValueError("of the user")
+        if config["ends"] != "well":
+            sys.exit(int(config["ends"][-2]))
+        return "value"
+
+    told = {}
+    for workers in (0, 1):
+        recorder = Recorder()
+        raised: BaseException | None = None
+        try:
+            fit(function, storage, workers, config={"ends": ends}, callbacks=[recorder], name=f"of_{workers}")
+        except (Exception, SystemExit) as error:
+            raised = error
+        told[workers] = recorder.names
+        (first, none), (second, checkpoint) = (value for name, value in recorder.calls if name == "after_report")
+        assert [one["step"] for one in first] == [0] and none is None
+        assert [one["step"] for one in second] == [1] and checkpoint.to_dict() == {"a": 1}
+        kept, metrics = next(value for name, value in recorder.calls if name == "on_checkpoint")
+        assert kept.path == checkpoint.path and metrics["step"] == 1
+        result = recorder.calls[-1][1]
+        assert result.metrics["step"] == 1 and result.checkpoint.to_dict() == {"a": 1}
+        if ends == "with sys.exit(0)":
+            assert result.error is None
+        else:
+            assert result.error is raised and result.return_value == ("value" if ends == "well" else None)
+        context = recorder.contexts[0]
+        assert context.name == f"of_{workers}" and context.train_loop_config == {"ends": ends}
+        assert context.scaling_config.num_workers == workers
+    assert told[0] == told[1]
+    assert ("after_exception" in told[0]) == (ends in ("with an exception", "with sys.exit(3)"))
+
+
+def test_without_workers_the_exception_is_told_and_raised_as_it_is(storage: Path) -> None:
+    def function() -> None:
+        raise ValueError("the first cause")
+
+    recorder = Recorder(fails_in="after_exception")
+    with pytest.raises(ValueError, match="the first cause") as caught:
+        fit(function, storage, workers=0, callbacks=[recorder])
+    assert recorder.names == ["on_start", "after_exception"]
+    assert recorder.calls[1][1] == {0: caught.value}
+    assert caught.value.__notes__ == ["a callback failed as well: LookupError: in after_exception"]
+
+
+@pytest.mark.parametrize("where", ["on_start", "after_report", "on_checkpoint", "on_end"])
+def test_without_workers_an_exception_in_a_callback_ends_the_function(storage: Path, where: str) -> None:
+    passed: list[str] = []
+
+    def function() -> None:
+        from carril import train
+
+        try:
+            train.report({"step": 0}, checkpoint=train.Checkpoint.from_dict({"a": 1}))
+        except Exception:
+            passed.append("caught")
+        passed.append("went on")
+
+    recorder = Recorder(fails_in=where)
+    with pytest.raises(ControllerError) as caught:
+        fit(function, storage, workers=0, callbacks=[recorder])
+    assert isinstance(caught.value.controller_failure, LookupError)
+    assert caught.value.__cause__ is caught.value.controller_failure
+    assert recorder.names[-1] == where, "nothing is called after the one that failed"
+    assert passed == (["went on"] if where == "on_end" else [])
+
+
+def test_without_workers_a_function_that_holds_on_does_not_hide_a_callback_s_failure(storage: Path) -> None:
+    def function() -> None:
+        from carril import train
+
+        for step in range(3):
+            try:
+                train.report({"step": step})
+            except BaseException as error:
+                passed.append(type(error).__name__)
+
+    passed: list[str] = []
+    recorder = Recorder(fails_in="after_report")
+    with pytest.raises(ControllerError, match="in after_report"):
+        fit(function, storage, workers=0, callbacks=[recorder])
+    assert len(passed) == 3 and recorder.names == ["on_start", "after_report"]
+
+
+def test_without_workers_ctrl_c_is_told_as_the_end(storage: Path) -> None:
+    def function() -> None:
+        from carril import train
+
+        train.report({"step": 0})
+        raise KeyboardInterrupt
+
+    recorder = Recorder()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fit(function, storage, workers=0, callbacks=[recorder])
+    assert recorder.names == ["on_start", "after_report", "on_end"]
+    assert recorder.calls[-1][1].error is caught.value
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_under_torchrun_rank_0_alone_tells_the_callbacks(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    environment = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "MASTER_PORT": 1}
+    for name, value in {"MASTER_ADDR": "127.0.0.1", **environment}.items():
+        monkeypatch.setenv(name, str(value))
+
+    def function() -> None:
+        from carril import train
+
+        train.report({"step": 0})
+
+    recorder = Recorder()
+    fit(function, storage, workers=0, callbacks=[recorder])
+    assert recorder.names == (["on_start", "after_report", "on_end"] if rank == 0 else [])

@@ -135,7 +135,7 @@ def test_every_field_has_its_default_and_the_configuration_pickles(cls: Any) -> 
         (lambda: RunConfig(name=3), "`RunConfig.name` is 3: it must be a text"),  # type: ignore[arg-type]
         (lambda: RunConfig(metrics_reduce={"loss": "median"}), "has 'loss': 'median': it must be one of mean, sum,"),
         (lambda: RunConfig(local_dir="a", storage_path="b"), "has `storage_path` and `local_dir`\nhint: `local_dir` is"),
-        (lambda: RunConfig(failure_config=3), "`failure_config` is a int: it must be a `FailureConfig` or a dict"),  # type: ignore[arg-type]
+        (lambda: RunConfig(failure_config=3), "`failure_config` is an int: it must be a `FailureConfig` or a dict"),  # type: ignore[arg-type]
         (lambda: RunConfig(hang_timeout=0), "`RunConfig.hang_timeout` is 0: it must be above 0"),
         (lambda: RunConfig(hang_timeout=float("inf")), "`RunConfig.hang_timeout` is inf: it must be above 0"),
         (lambda: RunConfig(hang_timeout="1m"), "`RunConfig.hang_timeout` is '1m': it must be a number of seconds"),  # type: ignore[arg-type]
@@ -147,12 +147,12 @@ def test_every_field_has_its_default_and_the_configuration_pickles(cls: Any) -> 
         (lambda: ScalingConfig(num_worker=2), "`ScalingConfig` has no field `num_worker`\nhint: did you mean `num_workers`?"),  # type: ignore[call-arg]
         (lambda: ScalingConfig(zzz=2), "has no field `zzz`\nhint: the fields are `num_workers`, `use_gpu`, "),  # type: ignore[call-arg]
         (lambda: ScalingConfig(unbuilt={}), "`ScalingConfig` has no field `unbuilt`"),  # type: ignore[call-arg]
-        (lambda: DataParallelTrainer(3), "`train_loop_per_worker` is a int: it must be a function"),  # type: ignore[arg-type]
+        (lambda: DataParallelTrainer(3), "`train_loop_per_worker` is an int: it must be a function"),  # type: ignore[arg-type]
         (lambda: DataParallelTrainer(nothing, train_loop_config=[]), "`train_loop_config` is a list: it must be a dict"),  # type: ignore[arg-type]
-        (lambda: DataParallelTrainer(nothing, scaling_config=2), "`scaling_config` is a int: it must be a `ScalingConfig`"),  # type: ignore[arg-type]
+        (lambda: DataParallelTrainer(nothing, scaling_config=2), "`scaling_config` is an int: it must be a `ScalingConfig`"),  # type: ignore[arg-type]
         (lambda: DataParallelTrainer(nothing, run_config="r"), "`run_config` is a str: it must be a `RunConfig` or a dict"),  # type: ignore[arg-type]
-        (lambda: DataParallelTrainer(nothing, backend_config=2), "`backend_config` is a int: it must be a `BackendConfig`"),  # type: ignore[arg-type]
-        (lambda: TorchTrainer(nothing, torch_config=2), "`torch_config` is a int: it must be a `TorchConfig`"),  # type: ignore[arg-type]
+        (lambda: DataParallelTrainer(nothing, backend_config=2), "`backend_config` is an int: it must be a `BackendConfig`"),  # type: ignore[arg-type]
+        (lambda: TorchTrainer(nothing, torch_config=2), "`torch_config` is an int: it must be a `TorchConfig`"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_when_it_is_made_and_the_field_is_named(make: Callable[[], Any], text: str) -> None:
@@ -309,9 +309,9 @@ def test_a_function_with_two_required_parameters_is_refused_at_fit(storage: Path
 
 
 def test_a_callback_must_be_an_instance_of_its_class(storage: Path) -> None:
-    for callback, name in ((object(), "object"), (UserCallback, "type")):
+    for callback, kind in ((object(), "an object"), (UserCallback, "a type")):
         trainer = DataParallelTrainer(nothing, run_config=RunConfig(storage_path=storage, callbacks=[callback]))
-        with pytest.raises(ValueError, match=f"`RunConfig.callbacks` holds a {name}: it must be a `UserCallback`"):
+        with pytest.raises(ValueError, match=f"`RunConfig.callbacks` holds {kind}: it must be a `UserCallback`"):
             trainer.fit()
     assert list(storage.iterdir()) == []
 

@@ -16,6 +16,7 @@ from carril.exceptions import (
     WorkerDiedError,
     WorkerGroupError,
     from_failure,
+    with_article,
 )
 
 CODES = _native.error_codes()
@@ -104,3 +105,18 @@ def test_a_controller_error_tells_the_hints_of_its_cause_once() -> None:
     error = ControllerError(cause)
     assert str(error) == "the run was ended by CheckpointError: two files\nhint: rename one"
     assert (error.code, error.origin, error.retryable) == ("checkpoint-conflict", "user", False)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("int", "an int"),
+        ("dict", "a dict"),
+        ("Exception", "an Exception"),
+        ("UserDict", "a UserDict"),
+        ("_io.TextIOWrapper", "an _io.TextIOWrapper"),
+        ("_thread.lock", "a _thread.lock"),
+    ],
+)
+def test_the_names_of_types_have_the_article_that_one_would_say(name: str, told: str) -> None:
+    assert with_article(name) == told

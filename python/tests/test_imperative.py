@@ -252,7 +252,7 @@ def test_a_checkpoint_that_is_none_is_refused_when_it_is_loaded(storage: Path) -
     one = trainer(storage)
     with pytest.raises(CheckpointError, match="the checkpoint's directory `/no/such` does not exist"):
         one.load_checkpoint("/no/such")
-    with pytest.raises(TypeError, match="`checkpoint` is a int: it must be a Checkpoint, a dict or a path"):
+    with pytest.raises(TypeError, match="`checkpoint` is an int: it must be a Checkpoint, a dict or a path"):
         one.load_checkpoint(3)  # type: ignore[arg-type]
     assert one.run(begins_with()) == [None, None]
 
@@ -305,15 +305,15 @@ def test_in_this_process_it_is_the_same(storage: Path, tmp_path: Path) -> None:
             lambda: Trainer(backend="torhc"),
             "`backend` is 'torhc': it must be one of 'torch', 'horovod', 'jax', 'lightgbm', 'tensorflow', 'xgboost'",
         ),
-        (lambda: Trainer(backend=3), "`backend` is a int: it must be a name or a `BackendConfig`"),  # type: ignore[arg-type]
+        (lambda: Trainer(backend=3), "`backend` is an int: it must be a name or a `BackendConfig`"),  # type: ignore[arg-type]
         (lambda: Trainer("torch"), "it must be a function\nhint: name the framework as `backend=…`"),  # type: ignore[arg-type]
         (lambda: Trainer(num_workers=-1), "`ScalingConfig.num_workers` is -1"),
         (
             lambda: Trainer(num_workers=2, scaling_config={"num_workers": 2}),
             "`Trainer` has `scaling_config` and `num_workers`",
         ),
-        (lambda: Trainer().run(3), "`train_func` is a int: it must be a function"),  # type: ignore[arg-type]
-        (lambda: Trainer().run(len, 3), "`config` is a int: it must be a dict"),  # type: ignore[arg-type]
+        (lambda: Trainer().run(3), "`train_func` is an int: it must be a function"),  # type: ignore[arg-type]
+        (lambda: Trainer().run(len, 3), "`config` is an int: it must be a dict"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_is_one_clear_error(make: Callable[[], Any], text: str) -> None:

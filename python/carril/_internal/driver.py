@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -169,7 +169,7 @@ def environment_of(runtime_env: object, where: str) -> dict[str, str]:
     if not runtime_env:
         return {}
     if not isinstance(runtime_env, dict):
-        raise ConfigTypeError(f"`{where}` is a {type(runtime_env).__name__}: it must be a dict")
+        raise ConfigTypeError(f"`{where}` is {kind_of(runtime_env)}: it must be a dict")
     for key, value in runtime_env.items():
         here = key == "working_dir" and os.path.realpath(str(value)) == os.path.realpath(os.getcwd())
         if key != "env_vars" and value and not here:

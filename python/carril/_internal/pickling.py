@@ -7,7 +7,7 @@ names the variable that holds it, which pickle itself does not.
 from collections.abc import Callable
 from typing import Any
 
-from carril.exceptions import ConfigError
+from carril.exceptions import ConfigError, with_article
 
 
 def dumps(value: object) -> bytes:
@@ -39,22 +39,23 @@ def _explain(error: Exception, function: Callable[..., Any], config: object) -> 
             reason = _refusal(value)
             if reason:
                 return ConfigError(
-                    f"`train_loop_config[{key!r}]`, a {_type_name(value)}, cannot be sent to the workers: {reason}",
+                    f"`train_loop_config[{key!r}]`, {_kind_of(value)}, cannot be sent to the workers: {reason}",
                     hints=["send what it is made from, and make it inside the function"],
                 )
     culprit = _culprit(function, set())
     if culprit is not None:
         place, value, reason = culprit
         return ConfigError(
-            f"`{name}` uses {place}, a {_type_name(value)}, which cannot be sent to the workers: {reason}",
+            f"`{name}` uses {place}, {_kind_of(value)}, which cannot be sent to the workers: {reason}",
             hints=[f"make it inside `{name}`, so that every worker has its own"],
         )
     return ConfigError(f"`{name}` cannot be sent to the workers: {type(error).__name__}: {error}")
 
 
-def _type_name(value: object) -> str:
+def _kind_of(value: object) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return with_article(name)
 
 
 def _refusal(value: object) -> str:

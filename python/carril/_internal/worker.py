@@ -17,6 +17,7 @@ from carril._internal import torch_store
 from carril._internal.failure import describe, flush_output
 from carril._internal.pickling import dumps, loads
 from carril._native import STACK_SIGNAL, Session
+from carril.exceptions import kind_of
 
 if TYPE_CHECKING:
     from carril.train._kept import LastCheckpoint
@@ -161,7 +162,7 @@ def _returned(session: Session, details: dict[str, Any], value: Any) -> str | No
         data = dumps(value)
     except Exception as error:
         raise TypeError(
-            f"what rank {session.rank} returned, a {type(value).__name__}, cannot be sent to the driver: {error}"
+            f"what rank {session.rank} returned, {kind_of(value)}, cannot be sent to the driver: {error}"
         ) from error
     return session.put_blob(data)
 

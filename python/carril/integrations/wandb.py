@@ -57,7 +57,7 @@ class WandbLoggerCallback(UserCallback):
             "group": self.group,
             "name": run_context.name,
             "config": dict(run_context.train_loop_config or {}),
-            "dir": run_context.path,
+            "dir": run_context.path or None,
             # The driver's own active run, and those of other trainers in this process, stay as they are.
             "reinit": "create_new",
         }

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError, TrainingFailedError
+from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError, TrainingFailedError, kind_of
 
 if TYPE_CHECKING:
     from carril._native import Client
@@ -55,7 +55,7 @@ class Imperative:
         if function is None:
             raise no_function("run(train_func)")
         if config is not None and not isinstance(config, dict):
-            raise ConfigTypeError(f"`config` is a {type(config).__name__}: it must be a dict")
+            raise ConfigTypeError(f"`config` is {kind_of(config)}: it must be a dict")
         self.start()
         once = self._for_one_run(function, config)
         if self.scaling_config.num_workers == 0:
@@ -89,7 +89,7 @@ class Imperative:
         elif checkpoint is not None and not isinstance(checkpoint, Checkpoint):
             if not isinstance(checkpoint, (str, os.PathLike)):
                 raise ConfigTypeError(
-                    f"`checkpoint` is a {type(checkpoint).__name__}: it must be a Checkpoint, a dict or a path"
+                    f"`checkpoint` is {kind_of(checkpoint)}: it must be a Checkpoint, a dict or a path"
                 )
             checkpoint = Checkpoint(checkpoint)
         if checkpoint is not None and not os.path.isdir(checkpoint.path):
@@ -144,7 +144,7 @@ class Imperative:
 def checked_function(function: object, where: str) -> Callable[..., Any] | None:
     """The function, if there is one, or an error that names the argument."""
     if function is not None and not callable(function):
-        raise ConfigTypeError(f"`{where}` is a {type(function).__name__}: it must be a function")
+        raise ConfigTypeError(f"`{where}` is {kind_of(function)}: it must be a function")
     return function
 
 

@@ -1,6 +1,8 @@
 """`num_workers=0`: the training function runs in the calling process, for a debugger or under torchrun.
 
-No head, no files, and exceptions come as they are. Under torchrun the ranks are torchrun's.
+No head, no files, and exceptions come as they are. Callbacks are told what they are told of a run with workers, except
+that they are called while the function waits in `report`. Under torchrun the ranks are torchrun's, and rank 0 alone
+tells them: a callback belongs to a run, not to a process.
 """
 
 import os
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConfigError
 from carril.train import _session
+from carril.train._callbacks import CallbackFailed, Callbacks, RunContext
 from carril.train._checkpoint import Checkpoint
 from carril.train._result import Metrics, Result
 
@@ -23,6 +26,62 @@ _one_at_a_time = threading.Lock()
 def under_torchrun() -> bool:
     """True if something has set torchrun's environment around this process."""
     return all(os.environ.get(name) for name in _TORCHRUN)
+
+
+class _StoppedByCallback(BaseException):
+    """Takes the function out of the `report` at which a callback has failed; no `except Exception` holds it."""
+
+
+class _Told:
+    """The callbacks of a run in this process. After one has failed, the others are told nothing more."""
+
+    def __init__(self, trainer: "DataParallelTrainer", session: "LocalSession") -> None:
+        self._callbacks = Callbacks(trainer.run_config.callbacks if session.rank == 0 else [])
+        self._callbacks.context = RunContext(
+            run_id=session.run_id,
+            run_config=trainer.run_config,
+            train_loop_config=trainer.train_loop_config,
+            scaling_config=trainer.scaling_config,
+            backend_config=trainer.backend_config,
+            dataset_config=trainer.data_config,
+            name=session.run_name,
+            path=session.run_directory,
+        )
+        self.error: Exception | None = None
+
+    def call(self, method: str, *arguments: Any) -> None:
+        if self.error is None:
+            try:
+                self._callbacks.call(method, *arguments)
+            except CallbackFailed as failed:
+                self.error = failed.error
+
+    def on_report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
+        # Copies: what a callback does with them is not what was reported.
+        self.call("after_report", [dict(metrics)], checkpoint)
+        if checkpoint is not None:
+            self.call("on_checkpoint", checkpoint, dict(metrics))
+        self.go_on()
+
+    def on_exception(self, error: BaseException, rank: int, result: Result) -> None:
+        """The function has left with `error`, which is what `fit()` raises, also where a callback fails at the news."""
+        if result.error is not None and not isinstance(error, KeyboardInterrupt):
+            self.call("after_exception", {rank: error})
+        self.call("on_end", result)
+        if self.error is not None:
+            error.add_note(f"a callback failed as well: {type(self.error).__name__}: {self.error}")
+
+    def go_on(self) -> None:
+        """Ends the function where a callback has failed."""
+        if self.error is not None:
+            raise _StoppedByCallback
+
+    def raise_error(self) -> None:
+        """Raises what a callback has failed with, as a run with workers does."""
+        if self.error is not None:
+            from carril.train._failures import controller_error
+
+            raise controller_error(self.error)
 
 
 class LocalSession:
@@ -47,6 +106,7 @@ class LocalSession:
         self.reports: list[dict[str, Any]] = []
         self.checkpoint: Checkpoint | None = None
         self.checkpoint_metrics: dict[str, Any] = {}
+        self.told: _Told | None = None
 
     def report(
         self,
@@ -61,6 +121,8 @@ class LocalSession:
             self.checkpoint = Checkpoint.copy_of(directory, move)
             self.checkpoint_metrics = plain
         self.reports.append(plain)
+        if self.told is not None:
+            self.told.on_report(plain, None if directory is None else self.checkpoint)
 
     def latest_checkpoint(self) -> str | None:
         return None if self.checkpoint is None else self.checkpoint.path
@@ -79,25 +141,64 @@ def fit_locally(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], deta
             "another `fit()` with `num_workers=0` is running in this process",
             hints=["`num_workers=1` runs the function in a worker of its own"],
         )
-    before = _session.entered()
+    try:
+        return _fit(trainer, arguments, details)
+    finally:
+        _one_at_a_time.release()
+
+
+def _fit(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> Result:
     session = LocalSession(trainer.run_config.name or "local")
+    session.told = told = _Told(trainer, session)
+    try:
+        value = _run(trainer, session, told, arguments, details)
+    except BaseException as error:
+        if not isinstance(error, KeyboardInterrupt):
+            told.raise_error()
+        told.on_exception(error, session.rank, _result(session, error=None if _leaves_well(error) else error))
+        raise
+    # Also where the function has caught everything, and with it the order to stop.
+    told.raise_error()
+    result = _result(session, return_value=value)
+    told.call("on_end", result)
+    told.raise_error()
+    return result
+
+
+def _run(
+    trainer: "DataParallelTrainer",
+    session: LocalSession,
+    told: _Told,
+    arguments: tuple[Any, ...],
+    details: dict[str, Any],
+) -> Any:
+    before = _session.entered()
     backend = trainer.backend_config
+    told.call("on_start")
+    told.go_on()
     try:
         _session.enter(session)
         _session.set_details({"resources": {}, **details})
         if backend is not None:
             backend.setup(session)
-        value = trainer.train_loop_per_worker(*arguments)
+        return trainer.train_loop_per_worker(*arguments)
     finally:
         # Also after a failure: this process goes on, and may call `fit()` again.
         if backend is not None:
             backend.teardown()
         _session.enter(before)
-        _one_at_a_time.release()
+
+
+def _leaves_well(error: BaseException) -> bool:
+    """True for `sys.exit(0)`, which in a worker is a return."""
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _result(session: LocalSession, **ended: Any) -> Result:
     return Result(
         metrics=Metrics(session.reports[-1]) if session.reports else None,
         checkpoint=session.checkpoint,
         best_checkpoints=[(session.checkpoint, session.checkpoint_metrics)] if session.checkpoint else [],
-        return_value=value,
         _reports=session.reports,
+        **ended,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
 from carril.train._config import RunConfig, ScalingConfig
 from carril.train._more_config import BackendConfig
 from carril.train._trainer import DataParallelTrainer
@@ -33,7 +33,7 @@ class Trainer(DataParallelTrainer):
     ) -> None:
         if isinstance(train_loop_per_worker, (str, BackendConfig)):
             raise ConfigTypeError(
-                f"`train_loop_per_worker` is a {type(train_loop_per_worker).__name__}: it must be a function",
+                f"`train_loop_per_worker` is {kind_of(train_loop_per_worker)}: it must be a function",
                 hints=["name the framework as `backend=…`"],
             )
         named = {"num_workers": num_workers, "use_gpu": use_gpu, "resources_per_worker": resources_per_worker}
@@ -55,7 +55,7 @@ def _backend_config(backend: object) -> BackendConfig | None:
     if backend is None or isinstance(backend, BackendConfig):
         return backend
     if not isinstance(backend, str):
-        raise ConfigTypeError(f"`backend` is a {type(backend).__name__}: it must be a name or a `BackendConfig`")
+        raise ConfigTypeError(f"`backend` is {kind_of(backend)}: it must be a name or a `BackendConfig`")
     if backend == "torch":
         from carril.train.torch._config import TorchConfig
 

@@ -6,7 +6,7 @@ Torch is imported when one of them runs, not with this module.
 import os
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import ConfigError
+from carril.exceptions import ConfigError, kind_of
 from carril.train import _session
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _distributed(loader: "DataLoader[Any]") -> "DataLoader[Any]":
 
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not BatchSampler:
         raise ConfigError(
-            f"the data loader has a batch sampler of its own, a {type(loader.batch_sampler).__name__}, which cannot be "
+            f"the data loader has a batch sampler of its own, {kind_of(loader.batch_sampler)}, which cannot be "
             "split over workers",
             hints=["make it split by rank and pass `add_dist_sampler=False`"],
         )
