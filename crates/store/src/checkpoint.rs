@@ -1,239 +1,242 @@
-//! Checkpoints on a local path: staged by rank, merged into one directory, visible only when whole.
+//! How a checkpoint comes to be and goes: taken from a rank, prepared, uploaded or merged, committed, removed.
 //!
-//! CHECKPOINT-1: a directory `checkpoint_…` is complete: it appears by one rename, with its manifest inside.
-//! CHECKPOINT-2: the caller's files are copied (by the kernel, shared where the file system can), never linked: the caller
-//!   may overwrite them as soon as the call returns.
+//! CHECKPOINT-1: a checkpoint exists when its manifest does, and the manifest is written last. On a local path the whole
+//!   directory appears by one rename, with the manifest inside.
+//! CHECKPOINT-2: before the manifest is written every byte that it names is on the disk or in the storage.
+//! CHECKPOINT-3: to remove one, the manifest goes first, so that a half-removed checkpoint is none.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use carril_types::Rank;
-use serde::{Deserialize, Serialize};
 
+use crate::copy::start_writing;
 use crate::error::StoreError;
+use crate::faults::point;
+use crate::local;
+use crate::manifest::{MANIFEST, METADATA, Manifest, ManifestFile, SET_ASIDE};
+use crate::storage::{Storage, StoredFile};
 
-const MANIFEST: &str = ".manifest.json";
-
-#[derive(Debug, Serialize, Deserialize)]
-struct Manifest {
-    version: u32,
-    iteration: u64,
-    ranks: Vec<u32>,
-    files: Vec<ManifestFile>,
+/// What a rank wrote, as prepared.
+#[derive(Clone, Debug)]
+pub struct Shard {
+    pub rank: Rank,
+    pub spool: PathBuf,
+    pub files: Vec<StoredFile>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct ManifestFile {
-    path: String,
-    size: u64,
+/// What the manifest says beside the files.
+#[derive(Clone, Debug)]
+pub struct Header {
+    pub iteration: u64,
+    pub attempt: u32,
+    /// Seconds since 1970.
+    pub created: f64,
+    pub metrics: serde_json::Value,
 }
 
-pub fn staging_directory(run: &Path, iteration: u64, rank: Rank) -> PathBuf {
-    run.join(".staging").join(iteration.to_string()).join(format!("rank_{rank}"))
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// What a user would type to get there.
+    pub location: String,
+    pub bytes: u64,
 }
 
-/// Brings one rank's files into the run's directory. With `give_away` they are moved, which costs nothing.
-pub fn stage(run: &Path, iteration: u64, rank: Rank, from: &Path, give_away: bool) -> Result<(), StoreError> {
-    let wrong = |what| Err(StoreError::CheckpointDirectory { what, path: from.to_owned() });
-    match fs::metadata(from) {
-        Err(_) => return wrong("does not exist"),
-        Ok(meta) if !meta.is_dir() => return wrong("is not a directory"),
-        Ok(_) => {}
-    }
-    if run.starts_with(from) {
-        return wrong("holds the run's own directory");
-    }
-    if files_below(from)?.is_empty() {
-        return wrong("is empty");
-    }
-    let to = staging_directory(run, iteration, rank);
-    let parent = to.parent().expect("a staging directory has a parent");
-    fs::create_dir_all(parent).map_err(StoreError::io("make", parent))?;
-    // What a worker that died half-way left under this name is of no use.
-    let _ = fs::remove_dir_all(&to);
-    if give_away && fs::rename(from, &to).is_ok() {
-        return Ok(());
-    }
-    copy_tree(from, &to)?;
-    if give_away {
-        fs::remove_dir_all(from).map_err(StoreError::io("remove", from))?;
-    }
-    Ok(())
-}
-
-/// Merges what the ranks have staged into `<run>/<name>`.
-pub fn commit(run: &Path, iteration: u64, ranks: &[Rank], name: &str) -> Result<PathBuf, StoreError> {
-    let target = run.join(name);
-    if target.exists() {
-        return Err(StoreError::CheckpointExists { name: name.to_owned() });
-    }
-    let first = ranks[0];
-    let merged = staging_directory(run, iteration, first);
-    let mut owner_of: Vec<(PathBuf, Rank)> = files_below(&merged)?.into_iter().map(|file| (file, first)).collect();
-    owner_of.sort();
-    for rank in &ranks[1..] {
-        let staged = staging_directory(run, iteration, *rank);
-        for file in files_below(&staged)? {
-            let (from, to) = (staged.join(&file), merged.join(&file));
-            match owner_of.binary_search_by(|(known, _)| known.cmp(&file)) {
-                Ok(_) if same_content(&from, &to)? => {}
-                Ok(at) => {
-                    let (first, second) = (owner_of[at].1.0, rank.0);
-                    return Err(StoreError::CheckpointConflict { first, second, file: file.display().to_string() });
-                }
-                Err(at) => {
-                    if let Some(parent) = to.parent() {
-                        fs::create_dir_all(parent).map_err(StoreError::io("make", parent))?;
-                    }
-                    fs::rename(&from, &to).map_err(StoreError::io("move", &from))?;
-                    owner_of.insert(at, (file, *rank));
-                }
-            }
+/// Fills in the checksums that are missing and, with `durable`, brings everything in the spool to the disk.
+pub fn prepare(spool: &Path, mut files: Vec<StoredFile>, durable: bool) -> Result<Vec<StoredFile>, StoreError> {
+    for file in files.iter_mut().filter(|file| file.crc32c.is_none()) {
+        let path = spool.join(&file.path);
+        let mut open =
+            point("read", &path).and_then(|()| fs::File::open(&path)).map_err(StoreError::io("open", &path))?;
+        if durable {
+            start_writing(&open, 0, 0);
         }
+        let (size, crc32c) = local::checksum(&mut open).map_err(StoreError::io("read", &path))?;
+        (file.size, file.crc32c) = (size, Some(crc32c));
     }
-    write_manifest(&merged, iteration, ranks, owner_of.iter().map(|(file, _)| file.as_path()))?;
-    fs::rename(&merged, &target).map_err(StoreError::io("make", &target))?;
-    let staging = run.join(".staging").join(iteration.to_string());
-    let _ = fs::remove_dir_all(staging);
-    Ok(target)
-}
-
-/// The newest checkpoint that has a manifest, and how many there are: names count upwards.
-pub fn latest(run: &Path) -> (Option<PathBuf>, u32) {
-    let Ok(entries) = fs::read_dir(run) else { return (None, 0) };
-    let numbered = |path: PathBuf| {
-        let number: u32 = path.file_name()?.to_str()?.strip_prefix("checkpoint_")?.parse().ok()?;
-        path.join(MANIFEST).exists().then_some((number, path))
-    };
-    let newest = entries.flatten().filter_map(|entry| numbered(entry.path())).max();
-    match newest {
-        Some((number, path)) => (Some(path), number + 1),
-        None => (None, 0),
-    }
-}
-
-fn write_manifest<'a>(
-    directory: &Path,
-    iteration: u64,
-    ranks: &[Rank],
-    files: impl Iterator<Item = &'a Path>,
-) -> Result<(), StoreError> {
-    let files = files
-        .map(|file| {
-            let path = directory.join(file);
-            let size = fs::metadata(&path).map_err(StoreError::io("look at", &path))?.len();
-            Ok(ManifestFile { path: file.to_string_lossy().into_owned(), size })
-        })
-        .collect::<Result<Vec<_>, StoreError>>()?;
-    let manifest = Manifest { version: 1, iteration, ranks: ranks.iter().map(|rank| rank.0).collect(), files };
-    let text = serde_json::to_string_pretty(&manifest).expect("a manifest of plain fields is always JSON");
-    let path = directory.join(MANIFEST);
-    fs::write(&path, text).map_err(StoreError::io("write", &path))
-}
-
-/// Relative paths of all files below, without a manifest of an earlier commit.
-fn files_below(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
-    let mut files = Vec::new();
-    let mut open = vec![PathBuf::new()];
-    while let Some(relative) = open.pop() {
-        let directory = root.join(&relative);
-        let entries = fs::read_dir(&directory).map_err(StoreError::io("read", &directory))?;
-        for entry in entries {
-            let entry = entry.map_err(StoreError::io("read", &directory))?;
-            let path = relative.join(entry.file_name());
-            let meta = fs::metadata(entry.path()).map_err(StoreError::io("look at", &entry.path()))?;
-            if meta.is_dir() {
-                open.push(path);
-            } else if path != Path::new(MANIFEST) {
-                files.push(path);
-            }
-        }
+    if durable {
+        local::flush(spool, &files)?;
     }
     Ok(files)
 }
 
-fn copy_tree(from: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::create_dir_all(to).map_err(StoreError::io("make", to))?;
-    for file in files_below(from)? {
-        let (source, target) = (from.join(&file), to.join(&file));
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent).map_err(StoreError::io("make", parent))?;
+/// Looks at files that are where they shall stay. On a local path they are read and flushed; elsewhere their sizes must do.
+pub fn prepare_in_place(checkpoint: &Storage) -> Result<Vec<StoredFile>, StoreError> {
+    let wrong = |what| StoreError::CheckpointDirectory { what, path: PathBuf::from(checkpoint.location()) };
+    if checkpoint.local_path().is_some_and(|path| !path.is_dir()) {
+        return Err(wrong("does not exist"));
+    }
+    let files: Vec<StoredFile> = checkpoint
+        .list()?
+        .into_iter()
+        .filter(|entry| !is_own(&entry.key))
+        .map(|entry| StoredFile { path: entry.key, size: entry.size, crc32c: None })
+        .collect();
+    if files.is_empty() {
+        return Err(wrong("is empty"));
+    }
+    match checkpoint.local_path() {
+        Some(path) => prepare(path, files, true),
+        None => Ok(files),
+    }
+}
+
+/// Whether two ranks brought different files under one path.
+pub fn conflicts(shards: &[Shard]) -> Result<(), StoreError> {
+    merge(shards).map(drop)
+}
+
+/// For each shard the files that are its to upload: one that several ranks have in common belongs to the first of them.
+pub fn owned(shards: &[Shard]) -> Result<Vec<Vec<StoredFile>>, StoreError> {
+    let merged = merge(shards)?;
+    let mut owned = vec![Vec::new(); shards.len()];
+    for (file, at) in merged {
+        owned[at].push(file.clone());
+    }
+    Ok(owned)
+}
+
+/// Sends files of a spool to `<run>/<name>`. They are no checkpoint until it is committed.
+pub fn upload(run: &Storage, name: &str, spool: &Path, files: &[StoredFile]) -> Result<(), StoreError> {
+    refuse_existing(run, name)?;
+    let asked: Vec<(PathBuf, String)> = files.iter().map(|file| (spool.join(&file.path), file.path.clone())).collect();
+    let sent = run.join(name).upload_all(&asked)?;
+    for (file, sent) in files.iter().zip(sent) {
+        if file.size != sent.size || (file.crc32c.is_some() && file.crc32c != sent.crc32c) {
+            return Err(StoreError::CheckpointChanged { file: file.path.clone() });
         }
-        fs::copy(&source, &target).map_err(StoreError::io("copy", &source))?;
     }
     Ok(())
 }
 
-fn same_content(left: &Path, right: &Path) -> Result<bool, StoreError> {
-    let size = |path: &Path| fs::metadata(path).map(|meta| meta.len()).map_err(StoreError::io("look at", path));
-    if size(left)? != size(right)? {
-        return Ok(false);
+/// Makes a checkpoint of what the shards hold: in their spools on a local path, uploaded elsewhere, or with `in_place` where
+/// the checkpoint is to be. The spools are used up.
+pub fn commit(
+    run: &Storage,
+    name: &str,
+    header: &Header,
+    shards: &[Shard],
+    in_place: bool,
+) -> Result<Committed, StoreError> {
+    refuse_existing(run, name)?;
+    if !in_place && run.local_path().is_some_and(|run| run.join(name).exists()) {
+        return Err(StoreError::CheckpointExists { name: name.to_owned() });
     }
-    let open = |path: &Path| File::open(path).map_err(StoreError::io("open", path));
-    let (mut one, mut two) = (open(left)?, open(right)?);
-    let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);
-    loop {
-        let read = one.read(&mut a).map_err(StoreError::io("read", left))?;
-        if read == 0 {
-            return Ok(true);
-        }
-        two.read_exact(&mut b[..read]).map_err(StoreError::io("read", right))?;
-        if a[..read] != b[..read] {
-            return Ok(false);
+    let merged = merge(shards)?;
+    let mut manifest = Manifest::new(header.iteration, header.attempt, header.created);
+    manifest.metrics = header.metrics.clone();
+    manifest.ranks = shards.iter().map(|shard| shard.rank.0).collect();
+    manifest.files = merged
+        .iter()
+        .filter(|(file, _)| !is_own(&file.path))
+        .map(|(file, at)| ManifestFile {
+            path: file.path.clone(),
+            size: file.size,
+            crc32c: file.crc32c,
+            rank: shards[*at].rank.0,
+        })
+        .collect();
+    let checkpoint = run.join(name);
+    match run.local_path() {
+        Some(path) if !in_place => commit_locally(path, name, &manifest, shards, &merged)?,
+        _ => checkpoint.write(MANIFEST, &manifest.to_bytes())?,
+    }
+    Ok(Committed { location: checkpoint.location().to_owned(), bytes: manifest.bytes() })
+}
+
+/// Merges by renames into the first shard's spool, writes the manifest there, and gives the whole its name.
+fn commit_locally(
+    run: &Path,
+    name: &str,
+    manifest: &Manifest,
+    shards: &[Shard],
+    merged: &[(&StoredFile, usize)],
+) -> Result<(), StoreError> {
+    let whole = &shards[0].spool;
+    for (file, at) in merged.iter().filter(|(_, at)| *at > 0) {
+        let to = whole.join(&file.path);
+        local::make_parent(&to)?;
+        local::rename(&shards[*at].spool.join(&file.path), &to)?;
+    }
+    if shards.len() > 1 {
+        for directory in local::directories(merged.iter().map(|(file, _)| file.path.as_str())).iter().rev() {
+            local::flush_directory(&whole.join(directory))?;
         }
     }
+    local::write(&whole.join(MANIFEST), &manifest.to_bytes())?;
+    local::rename(whole, &run.join(name))?;
+    local::flush_directory(run)?;
+    for shard in &shards[1..] {
+        let _ = local::delete_all(&shard.spool);
+    }
+    // The directory of this report, if nothing is left in it.
+    let _ = fs::remove_dir(local::parent_of(whole));
+    Ok(())
+}
+
+/// Deletes a checkpoint, or what an unfinished one left.
+pub fn remove(run: &Storage, name: &str) -> Result<(), StoreError> {
+    let checkpoint = run.join(name);
+    let Some(path) = run.local_path() else {
+        checkpoint.delete(MANIFEST)?;
+        return checkpoint.delete_all();
+    };
+    // One rename takes it away whole; what is left of it by a crash is swept with the staging directory.
+    let from = path.join(name);
+    if !from.exists() {
+        return Ok(());
+    }
+    let staging = path.join(STAGING);
+    if !staging.is_dir() {
+        local::make_directory(&staging)?;
+    }
+    let gone = staging.join(format!("removed_{}", name.replace('/', "_")));
+    local::delete_all(&gone)?;
+    local::rename(&from, &gone)?;
+    local::delete_all(&gone)
+}
+
+/// Where spools of a run on a local path lie, and what is on its way out.
+pub const STAGING: &str = ".staging";
+
+/// Whether a path is one of ours at the top of a checkpoint: not content that the manifest names.
+pub(crate) fn is_own(path: &str) -> bool {
+    matches!(path, MANIFEST | METADATA | SET_ASIDE)
+}
+
+fn refuse_existing(run: &Storage, name: &str) -> Result<(), StoreError> {
+    match run.join(name).read(MANIFEST)? {
+        Some(_) => Err(StoreError::CheckpointExists { name: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// All files, sorted, each with the shard that it is taken from: the first that has it.
+fn merge(shards: &[Shard]) -> Result<Vec<(&StoredFile, usize)>, StoreError> {
+    let mut all: Vec<(&StoredFile, usize)> =
+        shards.iter().enumerate().flat_map(|(at, shard)| shard.files.iter().map(move |file| (file, at))).collect();
+    all.sort_by(|(left, a), (right, b)| left.path.cmp(&right.path).then(a.cmp(b)));
+    for pair in all.windows(2) {
+        let [(one, first), (two, second)] = pair else { unreachable!("windows of two") };
+        let same = one.size == two.size && one.crc32c == two.crc32c;
+        if one.path == two.path && !same && !is_own(&one.path) {
+            let (first, second) = (shards[*first].rank.0, shards[*second].rank.0);
+            return Err(StoreError::CheckpointConflict { first, second, file: one.path.clone() });
+        }
+    }
+    all.dedup_by(|(later, _), (kept, _)| later.path == kept.path);
+    // A file of one rank under the name of another's directory fits nowhere either.
+    let owner_of: HashMap<&str, usize> = all.iter().map(|(file, at)| (file.path.as_str(), *at)).collect();
+    for (file, at) in &all {
+        let above = file.path.match_indices('/').find_map(|(slash, _)| owner_of.get(&file.path[..slash]));
+        if let Some(first) = above {
+            let (first, second) = (shards[*first].rank.0, shards[*at].rank.0);
+            return Err(StoreError::CheckpointConflict { first, second, file: file.path.clone() });
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn write(path: &Path, text: &str) {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
-    }
-
-    #[test]
-    fn ranks_merge_into_one_directory_and_copies_are_copies() {
-        let root = tempfile::tempdir().unwrap();
-        let (run, mine) = (root.path().join("run"), root.path().join("mine"));
-        for (rank, file) in [(0, "model.bin"), (1, "optimizer/shard_1.bin")] {
-            write(&mine.join(file), &format!("of rank {rank}"));
-            write(&mine.join("shared.txt"), "the same");
-            stage(&run, 1, Rank(rank), &mine, false).unwrap();
-            fs::remove_dir_all(&mine).unwrap();
-        }
-        let path = commit(&run, 1, &[Rank(0), Rank(1)], "checkpoint_000000").unwrap();
-        assert_eq!(fs::read_to_string(path.join("model.bin")).unwrap(), "of rank 0");
-        assert_eq!(fs::read_to_string(path.join("optimizer/shard_1.bin")).unwrap(), "of rank 1");
-        assert_eq!(latest(&run), (Some(path), 1));
-        assert!(!run.join(".staging/1").exists());
-    }
-
-    #[test]
-    fn two_ranks_that_disagree_on_a_file_are_named() {
-        let root = tempfile::tempdir().unwrap();
-        let (run, mine) = (root.path().join("run"), root.path().join("mine"));
-        for rank in [2, 5] {
-            write(&mine.join("model.bin"), &format!("of rank {rank}"));
-            stage(&run, 3, Rank(rank), &mine, false).unwrap();
-        }
-        let error = commit(&run, 3, &[Rank(2), Rank(5)], "checkpoint_000000").unwrap_err().to_string();
-        assert!(error.contains("ranks 2 and 5") && error.contains("model.bin"), "{error}");
-        assert_eq!(latest(&run), (None, 0), "CHECKPOINT-1: nothing half-made is seen");
-    }
-
-    #[test]
-    fn directories_that_are_no_checkpoint_are_refused() {
-        let root = tempfile::tempdir().unwrap();
-        let run = root.path().join("run");
-        fs::create_dir_all(&run).unwrap();
-        let refused = |from: &Path| stage(&run, 1, Rank(0), from, false).unwrap_err().to_string();
-        assert!(refused(&root.path().join("none")).ends_with("does not exist"));
-        let empty = root.path().join("empty");
-        fs::create_dir(&empty).unwrap();
-        assert!(refused(&empty).ends_with("is empty"));
-        assert!(refused(root.path()).ends_with("holds the run's own directory"));
-    }
-}
+mod tests;

@@ -1,15 +1,22 @@
-//! What can go wrong with files, and what it means to the user.
+//! What can go wrong with files and storage, and what it means to the user.
+//!
+//! An error of the system keeps its `io::Error`. No message holds a credential: a location is shown without its query.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use carril_types::{ErrorCode, Failure};
+use nix::libc;
 use thiserror::Error;
+
+use crate::local::free_space;
 
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error("cannot {what} `{}`: {source}", path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot {what} `{}`: no space left, {free} bytes are free", path.display())]
+    NoSpace { what: &'static str, path: PathBuf, free: u64, source: io::Error },
     #[error("a run named `{name}` has ended in `{}`", path.display())]
     RunExists { name: String, path: PathBuf },
     #[error("`{}` exists, and what it holds is no run", path.display())]
@@ -24,14 +31,50 @@ pub enum StoreError {
     CheckpointConflict { first: u32, second: u32, file: String },
     #[error("a checkpoint named `{name}` exists already")]
     CheckpointExists { name: String },
+    #[error("the checkpoint `{location}` is damaged: {why}")]
+    CheckpointDamaged { location: String, why: String },
+    #[error("the checkpoint `{location}` was written by a newer Carril: its manifest has version {version}")]
+    CheckpointNewer { location: String, version: u64 },
+    #[error("`{file}` was read as other content than was prepared for the checkpoint")]
+    CheckpointChanged { file: String },
     #[error("`{}` is damaged at byte {offset}", path.display())]
     Damaged { path: PathBuf, offset: u64 },
+    #[error("`{location}` is not a place to store files: {why}")]
+    BadLocation { location: String, why: &'static str },
+    #[error("no credentials for `{location}`")]
+    NoCredentials { location: String, variables: &'static str },
+    /// A server answered, or did not, after all retries.
+    #[error("cannot {what} `{location}`: {why}")]
+    Remote { what: &'static str, location: String, why: String, missing: bool },
+    /// What the Python process that holds a file system said.
+    #[error("cannot {what} `{location}` through the Python file system: {why}")]
+    PythonFilesystem { what: &'static str, location: String, why: String },
 }
 
 impl StoreError {
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
         let path = path.to_owned();
-        move |source| StoreError::Io { what, path, source }
+        move |source| match source.raw_os_error() {
+            Some(libc::ENOSPC | libc::EDQUOT) => {
+                let free = free_space(&path).unwrap_or(0);
+                StoreError::NoSpace { what, path, free, source }
+            }
+            _ => StoreError::Io { what, path, source },
+        }
+    }
+
+    /// Whether room on a disk is what is missing.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, StoreError::NoSpace { .. })
+    }
+
+    /// Whether the thing asked for is simply not there.
+    pub fn is_missing(&self) -> bool {
+        match self {
+            StoreError::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            StoreError::Remote { missing, .. } => *missing,
+            _ => false,
+        }
     }
 }
 
@@ -39,8 +82,13 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
         let another = "give the run another `name`";
+        let storage = Failure::new(ErrorCode::Storage, message.clone());
         match error {
-            StoreError::Io { .. } | StoreError::Damaged { .. } => Failure::new(ErrorCode::Storage, message),
+            StoreError::Io { .. } | StoreError::Damaged { .. } | StoreError::Remote { .. } => storage,
+            StoreError::NoSpace { .. } => storage.hint("free some space, or keep fewer checkpoints with `num_to_keep`"),
+            StoreError::PythonFilesystem { .. } => {
+                storage.hint("the object given as `storage_filesystem` is used in a process of its own")
+            }
             StoreError::RunExists { .. } => Failure::new(ErrorCode::RunExists, message)
                 .hint(another)
                 .hint("to go on from its last checkpoint, wait for `resume=`, which is not available yet"),
@@ -55,6 +103,18 @@ impl From<StoreError> for Failure {
                 .hint("let one rank write the file, or give each rank's file a name of its own"),
             StoreError::CheckpointExists { .. } => {
                 Failure::new(ErrorCode::CheckpointConflict, message).hint("give each `checkpoint_dir_name` once")
+            }
+            StoreError::CheckpointDamaged { .. } => {
+                Failure::new(ErrorCode::Checkpoint, message).hint("load an older checkpoint of the run")
+            }
+            StoreError::CheckpointChanged { .. } => Failure::new(ErrorCode::Checkpoint, message),
+            StoreError::CheckpointNewer { .. } => {
+                Failure::new(ErrorCode::VersionMismatch, message).hint("upgrade Carril to the version that wrote it")
+            }
+            StoreError::BadLocation { .. } => Failure::new(ErrorCode::InvalidConfig, message)
+                .hint("give a directory, or a URI that starts with `s3://`, `gs://`, `az://` or `file://`"),
+            StoreError::NoCredentials { variables, .. } => {
+                Failure::new(ErrorCode::InvalidConfig, message).hint(format!("set {variables}"))
             }
         }
     }

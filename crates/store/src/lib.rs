@@ -1,23 +1,45 @@
-//! What is kept: the run's directory, its reports, its checkpoints, the journal, and the blobs of a node.
+//! What is kept: the run's directory, its reports, its checkpoints, the journal, the blobs of a node, and the storage behind.
 //!
-//! Everything here is plain blocking file work on paths; who calls it, and on which thread, is the caller's affair.
+//! Everything here blocks, on files or on a server; who calls it, and on which thread, is the caller's affair.
 
 mod blobs;
 mod checkpoint;
+mod copy;
+mod credentials;
 mod csv;
 mod error;
+mod faults;
 mod journal;
+mod local;
+mod location;
+mod manifest;
+mod metrics_json;
+mod object;
 mod owner;
+mod python_filesystem;
 mod report_log;
 mod reports;
+mod requests;
 mod run_directory;
+mod storage;
+mod take;
 mod tensorboard;
+mod verify;
 
 pub use blobs::{BlobStore, BlobWriter};
-pub use checkpoint::{commit, latest, stage, staging_directory};
+pub use checkpoint::{
+    Committed, Header, STAGING, Shard, commit, conflicts, owned, prepare, prepare_in_place, remove, upload,
+};
 pub use error::StoreError;
 pub use journal::{Journal, JournalRecord};
+pub use local::free_space;
+pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
+pub use metrics_json::json_of;
 pub use owner::Owner;
+pub use python_filesystem::PythonFilesystem;
 pub use report_log::{ReportLogReader, ReportLogWriter};
 pub use reports::ReportFiles;
 pub use run_directory::{RunDirectory, RunRecord};
+pub use storage::{Entry, Storage, StoredFile};
+pub use take::{Take, take};
+pub use verify::{Found, Listed, download, find_latest, list_checkpoints, verify};

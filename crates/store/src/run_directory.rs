@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::StoreError;
 use crate::owner::Owner;
 
+/// How long an owner that cannot be seen counts as alive, in seconds.
+const LEASE: f64 = 60.0;
+
 /// `run.json`: what was asked, by whom, and how it stands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunRecord {
@@ -21,6 +24,9 @@ pub struct RunRecord {
     pub ended: Option<f64>,
     pub carril_version: String,
     pub owner: Owner,
+    /// When the owner was last heard of: one on another host is alive for a lease beyond that.
+    #[serde(default)]
+    pub renewed: f64,
     /// What the driver recorded of its request.
     pub asked: serde_json::Value,
 }
@@ -29,6 +35,11 @@ impl RunRecord {
     /// What the directory says of its run; `None` where it holds none.
     pub fn read(directory: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(directory.join("run.json")).ok()?).ok()
+    }
+
+    /// Whether its owner still has it: seen on this host, by its lease elsewhere.
+    pub fn is_live(&self, now: f64) -> bool {
+        !self.status.is_end() && self.owner.is_alive().unwrap_or(now - self.renewed < LEASE)
     }
 
     /// The status in the word for people: a run whose owner is gone is not running, whatever it says.
@@ -46,18 +57,22 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes the directory, or refuses: one that holds a run is never written over.
-    pub fn create(storage: &Path, record: RunRecord, on_existing: OnExisting) -> Result<Self, StoreError> {
-        let path = storage.join(&record.name);
-        fs::create_dir_all(storage).map_err(StoreError::io("make", storage))?;
-        match fs::create_dir(&path) {
+    /// Makes the directory, goes on in that of a run which did not finish, or refuses. `location` is its name for people.
+    pub fn create(path: &Path, location: &str, record: RunRecord, on_existing: OnExisting) -> Result<Self, StoreError> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(StoreError::io("make", parent))?;
+        }
+        match fs::create_dir(path) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                check_existing(&path, &record.name, on_existing)?
+                check_existing(path, location, &record, on_existing)?
             }
-            Err(source) => return Err(StoreError::Io { what: "make", path, source }),
+            Err(source) => return Err(StoreError::Io { what: "make", path: path.to_owned(), source }),
         }
-        let directory = Self { path, record };
+        let directory = Self { path: path.to_owned(), record };
+        for name in ["error.txt", "error.json"] {
+            let _ = fs::remove_file(path.join(name));
+        }
         directory.write_record()?;
         Ok(directory)
     }
@@ -80,6 +95,12 @@ impl RunDirectory {
     pub fn set_status(&mut self, status: RunStatus, ended: Option<f64>) -> Result<(), StoreError> {
         self.record.status = status;
         self.record.ended = ended;
+        self.write_record()
+    }
+
+    /// The owner is alive at this time.
+    pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
+        self.record.renewed = now;
         self.write_record()
     }
 
@@ -113,24 +134,17 @@ impl RunDirectory {
     }
 }
 
-fn check_existing(path: &Path, name: &str, on_existing: OnExisting) -> Result<(), StoreError> {
-    let (name, path) = (name.to_owned(), path.to_owned());
+fn check_existing(path: &Path, location: &str, new: &RunRecord, on_existing: OnExisting) -> Result<(), StoreError> {
+    let (name, path, place) = (new.name.clone(), path.to_owned(), PathBuf::from(location));
     let Some(record) = RunRecord::read(&path) else {
         let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
-        return if empty { Ok(()) } else { Err(StoreError::NotARun { path }) };
+        return if empty { Ok(()) } else { Err(StoreError::NotARun { path: place }) };
     };
-    if !record.status.is_end() {
-        // An owner on another host cannot be looked at: it counts as alive.
-        if record.owner.is_alive().unwrap_or(true) {
-            return Err(StoreError::RunLive { name, path, pid: record.owner.pid, host: record.owner.host });
-        }
-        return match on_existing {
-            OnExisting::Refuse => Err(StoreError::RunUnfinished { name, path }),
-            OnExisting::Reuse => Ok(()),
-        };
+    if record.is_live(new.started) {
+        return Err(StoreError::RunLive { name, path: place, pid: record.owner.pid, host: record.owner.host });
     }
-    match on_existing {
-        OnExisting::Refuse => Err(StoreError::RunExists { name, path }),
-        OnExisting::Reuse => Ok(()),
+    if record.status == RunStatus::Finished && on_existing == OnExisting::Refuse {
+        return Err(StoreError::RunExists { name, path: place });
     }
+    Ok(())
 }

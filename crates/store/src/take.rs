@@ -1,0 +1,129 @@
+//! A rank's files, taken from the directory that it reported into the spool: copied, or moved when they are given away.
+//!
+//! TAKE-1: the caller may overwrite or delete its directory as soon as the call returns.
+//! TAKE-2: a call that fails leaves the caller's files as they were, and nothing in the spool.
+//! What is wrong with the directory is the caller's mistake and is told apart from what is wrong with the disk.
+
+use std::fs;
+use std::path::Path;
+
+use crate::copy::Copier;
+use crate::error::StoreError;
+use crate::local::{self, Tree};
+use crate::manifest::{MANIFEST, METADATA, SET_ASIDE};
+use crate::storage::StoredFile;
+
+pub struct Take<'a> {
+    pub from: &'a Path,
+    /// The spool; what an earlier try left there is deleted.
+    pub to: &'a Path,
+    /// The run's directory, where it is a local one.
+    pub run: Option<&'a Path>,
+    /// The files may be moved instead of copied, and are gone from `from` afterwards.
+    pub give_away: bool,
+    /// They are to be flushed soon, so that writing may begin.
+    pub durable: bool,
+}
+
+/// What was taken; the checksum is known where bytes were copied.
+pub fn take(take: &Take) -> Result<Vec<StoredFile>, StoreError> {
+    let wrong = |what| StoreError::CheckpointDirectory { what, path: take.from.to_owned() };
+    let from = fs::canonicalize(take.from).map_err(|_| wrong("does not exist"))?;
+    if !from.is_dir() {
+        return Err(wrong("is not a directory"));
+    }
+    let run = take.run.map(|run| fs::canonicalize(run).unwrap_or_else(|_| run.to_owned()));
+    if run.as_ref().is_some_and(|run| run.starts_with(&from)) {
+        return Err(wrong("holds the run's own directory"));
+    }
+    let mut tree = local::walk(&from).map_err(|error| vanished(error, &from, take.from))?;
+    // Of an earlier checkpoint that is reported again; it says nothing of this one.
+    let had_manifest = tree.files.iter().any(|file| file.path == MANIFEST);
+    tree.files.retain(|file| file.path != MANIFEST && file.path != SET_ASIDE);
+    if tree.files.iter().all(|file| file.path == METADATA) {
+        return Err(wrong("is empty"));
+    }
+    local::delete_all(take.to)?;
+    // A checkpoint of the run stays where it is, whatever the caller promises.
+    let is_checkpoint = had_manifest && run.is_some_and(|run| from.starts_with(run));
+    let give_away = take.give_away && !is_checkpoint;
+    if give_away && !tree.has_links {
+        local::make_parent(take.to)?;
+        if move_tree(&from, take.to)? {
+            return Ok(tree.files.into_iter().map(|file| stored(file.path, file.size, None)).collect());
+        }
+    }
+    let taken = copy_tree(&from, take.to, &tree, take.durable).map_err(|error| vanished(error, &from, take.from));
+    if taken.is_err() {
+        let _ = fs::remove_dir_all(take.to);
+    } else if give_away {
+        fs::remove_dir_all(&from).map_err(StoreError::io("delete", &from))?;
+    }
+    taken
+}
+
+/// Whether one rename did it; it does not from one file system to another.
+fn move_tree(from: &Path, to: &Path) -> Result<bool, StoreError> {
+    match local::rename(from, to) {
+        Ok(()) => {}
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::CrossesDevices => return Ok(false),
+        Err(StoreError::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    }
+    // A temporary directory is closed to others; a checkpoint is as open as the directory that it is in.
+    if let Ok(meta) = fs::metadata(local::parent_of(to)) {
+        let _ = fs::set_permissions(to, meta.permissions());
+    }
+    local::delete(&to.join(MANIFEST))?;
+    local::delete(&to.join(SET_ASIDE))?;
+    Ok(true)
+}
+
+fn copy_tree(from: &Path, to: &Path, tree: &Tree, durable: bool) -> Result<Vec<StoredFile>, StoreError> {
+    local::make_directory(to)?;
+    for directory in local::directories(tree.files.iter().map(|file| file.path.as_str())) {
+        local::make_directory(&to.join(directory))?;
+    }
+    let mut copier = Copier::new(durable);
+    let copy = |file: &local::Found| {
+        let (size, crc32c) = copier.copy(&from.join(&file.path), &to.join(&file.path), file.mode)?;
+        Ok(stored(file.path.clone(), size, Some(crc32c)))
+    };
+    tree.files.iter().map(copy).collect()
+}
+
+fn stored(path: String, size: u64, crc32c: Option<u32>) -> StoredFile {
+    StoredFile { path, size, crc32c }
+}
+
+/// A file that was there a moment ago and is not any more is the caller's doing.
+fn vanished(error: StoreError, from: &Path, named: &Path) -> StoreError {
+    match &error {
+        StoreError::Io { path, .. } if error.is_missing() && path.starts_with(from) => {
+            StoreError::CheckpointDirectory { what: "vanished while it was copied", path: named.to_owned() }
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_vanishes_while_it_is_copied_is_told_from_a_failing_disk() {
+        let root = tempfile::tempdir().unwrap();
+        let (from, to) = (root.path().join("from"), root.path().join("to"));
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("a"), "a").unwrap();
+        let tree = local::walk(&from).unwrap();
+        fs::remove_dir_all(&from).unwrap();
+        let error = vanished(copy_tree(&from, &to, &tree, false).unwrap_err(), &from, &from).to_string();
+        assert!(error.ends_with("from` vanished while it was copied"), "{error}");
+        fs::write(root.path().join("file"), "").unwrap();
+        let below_a_file = copy_tree(&from, &root.path().join("file/to"), &tree, false).unwrap_err();
+        assert!(matches!(vanished(below_a_file, &from, &from), StoreError::Io { .. }));
+    }
+}
