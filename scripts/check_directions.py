@@ -20,7 +20,7 @@ MAY_USE: dict[str, set[str]] = {
     "worker": {"net", "store", "process", "proto", "types"},
     "client": {"net", "proto", "types"},
     "cli": {"head", "agent", "client", "net", "store", "process", "proto", "types"},
-    "py": {"client", "worker", "net", "proto", "types"},
+    "py": {"client", "worker", "store", "net", "proto", "types"},
     "testkit": {"client", "worker", "core", "net", "store", "proto", "types"},
 }
 ONLY_SERDE = {"types"}

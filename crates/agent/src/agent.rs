@@ -14,6 +14,7 @@ use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunId, WorkerC
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
+use crate::checkpoints::SavePlace;
 use crate::environment::{Place, environment};
 use crate::world::{StartRequest, World};
 
@@ -45,11 +46,13 @@ pub struct Agent {
     world: Box<dyn World>,
     socket: PathBuf,
     workers: BTreeMap<WorkerKey, Worker>,
+    /// Of every run that has not ended: its checkpoints may be on their way when its workers are gone.
+    places: BTreeMap<RunId, SavePlace>,
 }
 
 impl Agent {
     pub fn new(world: Box<dyn World>, socket: PathBuf) -> Self {
-        Self { world, socket, workers: BTreeMap::new() }
+        Self { world, socket, workers: BTreeMap::new(), places: BTreeMap::new() }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -64,12 +67,16 @@ impl Agent {
             Some(Kind::Stop(stop)) => self.stop_group(&stop),
             Some(Kind::WaitOver(over)) => self.on_wait_over(over),
             Some(Kind::Stacks(asked)) => self.gather_stacks(&asked),
+            Some(Kind::Upload(order)) => self.world.upload(order),
+            Some(Kind::Drop(order)) => self.drop_checkpoint(&order),
             None => {}
         }
     }
 
     fn start_group(&mut self, group: v1::Group) {
         let keys: Vec<WorkerKey> = group.ranks.iter().map(|rank| key_of(&group, *rank)).collect();
+        let place = SavePlace::of(&group, &self.world.spool(), |hash| self.world.blob_path(hash));
+        self.places.insert(RunId::new(group.run_id.clone()), place);
         let prepared = self.prepare_group(&group, &keys);
         for (local_rank, key) in keys.iter().enumerate() {
             let result = match &prepared {
@@ -122,6 +129,8 @@ impl Agent {
             "" => String::new(),
             hash => self.world.blob_path(hash).map(|path| path.display().to_string()).unwrap_or_default(),
         };
+        let filesystem = group.filesystem.as_ref().and_then(|filesystem| self.world.blob_path(&filesystem.pickle));
+        let filesystem_path = filesystem.map(|path| path.display().to_string()).unwrap_or_default();
         let assignment = v1::Assignment {
             world_size: group.world_size,
             local_rank: local_rank as u32,
@@ -134,6 +143,9 @@ impl Agent {
             granted: group.granted,
             latest_checkpoint: group.latest_checkpoint.clone(),
             devices,
+            storage: group.storage.clone(),
+            filesystem_path,
+            reports: group.reports,
         };
         let worker = Worker {
             pid: None,
@@ -270,10 +282,43 @@ impl Agent {
         self.world.reap_orphans();
     }
 
-    /// Where the worker's run keeps its files.
-    pub fn run_directory(&self, key: &WorkerKey) -> Result<PathBuf, Failure> {
+    /// Where the checkpoints of the worker's run go.
+    pub fn save_place(&self, key: &WorkerKey) -> Result<SavePlace, Failure> {
         let unknown = || Failure::new(ErrorCode::NotFound, format!("no worker `{key}` is known here"));
-        self.workers.get(key).map(|worker| PathBuf::from(&worker.assignment.run_directory)).ok_or_else(unknown)
+        let known = self.workers.contains_key(key).then(|| self.places.get(&key.run)).flatten();
+        known.cloned().ok_or_else(unknown)
+    }
+
+    /// The files that a worker gave are safe, or cannot be had. `in_place` names the checkpoint where they lie already.
+    pub fn on_prepared(
+        &mut self,
+        key: &WorkerKey,
+        iteration: u64,
+        in_place: String,
+        result: Result<v1::Shard, Failure>,
+    ) {
+        let (shard, failure) = match result {
+            Ok(shard) => (Some(shard), None),
+            Err(failure) => (None, Some(failure.into())),
+        };
+        let worker = Some(key.clone().into());
+        self.world.to_head(v1::CheckpointPrepared { worker, iteration, shard, in_place, failure }.into());
+    }
+
+    pub fn on_uploaded(&mut self, key: WorkerKey, iteration: u64, result: Result<(), Failure>) {
+        let failure = result.err().map(Into::into);
+        self.world.to_head(v1::CheckpointUploaded { worker: Some(key.into()), iteration, failure }.into());
+    }
+
+    fn drop_checkpoint(&mut self, order: &v1::DropCheckpoint) {
+        let run = RunId::new(order.run_id.clone());
+        let place = match order.iteration {
+            Some(_) => self.places.get(&run).cloned(),
+            None => self.places.remove(&run),
+        };
+        if let Some(place) = place {
+            self.world.forget_checkpoint(place, order.iteration);
+        }
     }
 
     fn pass_on_reports(&mut self, key: &WorkerKey) {

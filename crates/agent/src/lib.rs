@@ -5,6 +5,7 @@
 //! so that the same code runs under a real and a simulated node. `serve` is the real one.
 
 mod agent;
+mod checkpoints;
 mod devices;
 mod environment;
 mod follow;

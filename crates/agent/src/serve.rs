@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use carril_process::{kill_leftovers, reap_orphans, send_signal};
 use carril_proto::v1;
-use carril_store::BlobStore;
-use carril_types::{ErrorCode, Failure, NodeId, WorkerKey};
+use carril_store::{BlobStore, Storage};
+use carril_types::{Attempt, ErrorCode, Failure, NodeId, Rank, RunId, WorkerKey};
 use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::Agent;
+use crate::checkpoints::{self, SavePlace, cut_short, python_filesystem};
 use crate::devices::{present_devices, visible_devices};
 use crate::follow::Followers;
 use crate::process::exit_of_child;
@@ -31,6 +32,8 @@ pub struct AgentConfig {
     pub socket: PathBuf,
     pub limits: Limits,
     pub blobs: BlobStore,
+    /// On a real disk: what is on its way to storage elsewhere lies here.
+    pub spool: PathBuf,
 }
 
 /// The way to the task that owns the agent.
@@ -104,6 +107,8 @@ pub fn start(
         followers,
         directory: config.directory,
         blobs: config.blobs,
+        spool: config.spool,
+        storages: HashMap::new(),
         meeting_points: HashMap::new(),
         own: BTreeSet::new(),
         starting: 0,
@@ -133,6 +138,9 @@ struct RealNode {
     followers: Followers,
     directory: PathBuf,
     blobs: BlobStore,
+    spool: PathBuf,
+    /// Connections to storage, by run.
+    storages: HashMap<String, Storage>,
     meeting_points: HashMap<WorkerKey, TcpListener>,
     /// The pids of live workers.
     own: BTreeSet<u32>,
@@ -141,6 +149,17 @@ struct RealNode {
 }
 
 impl RealNode {
+    fn storage_of(&mut self, order: &v1::UploadCheckpoint) -> Result<Storage, Failure> {
+        if let Some(storage) = self.storages.get(&order.storage) {
+            return Ok(storage.clone());
+        }
+        let filesystem =
+            order.filesystem.clone().and_then(|filesystem| python_filesystem(filesystem, |hash| self.blobs.path(hash)));
+        let storage = Storage::open(&order.storage, filesystem)?;
+        self.storages.insert(order.storage.clone(), storage.clone());
+        Ok(storage)
+    }
+
     fn known(&self) -> BTreeSet<u32> {
         let zygotes = self.zygotes.lock().unwrap_or_else(PoisonError::into_inner);
         self.own.iter().chain(zygotes.iter()).copied().collect()
@@ -273,6 +292,32 @@ impl World for RealNode {
 
     fn blob_path(&self, hash: &str) -> Option<PathBuf> {
         self.blobs.path(hash)
+    }
+
+    fn spool(&self) -> PathBuf {
+        self.spool.clone()
+    }
+
+    fn upload(&mut self, order: v1::UploadCheckpoint) {
+        let (run, attempt) = (RunId::new(order.run_id.clone()), Attempt(order.attempt));
+        let (key, iteration) = (WorkerKey { run, attempt, rank: Rank::ZERO }, order.iteration);
+        let handle = self.handle.clone();
+        let storage = match self.storage_of(&order) {
+            Ok(storage) => storage,
+            Err(failure) => return handle.tell(move |agent| agent.on_uploaded(key, iteration, Err(failure))),
+        };
+        tokio::spawn(async move {
+            let uploaded = tokio::task::spawn_blocking(move || checkpoints::upload(&order, &storage)).await;
+            let result = uploaded.map_err(cut_short).and_then(|uploaded| uploaded);
+            handle.tell(move |agent| agent.on_uploaded(key, iteration, result));
+        });
+    }
+
+    fn forget_checkpoint(&mut self, place: SavePlace, iteration: Option<u64>) {
+        if iteration.is_none() {
+            self.storages.remove(&place.storage);
+        }
+        tokio::task::spawn_blocking(move || place.forget(iteration));
     }
 }
 

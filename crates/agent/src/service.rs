@@ -5,12 +5,13 @@ use std::pin::Pin;
 
 use carril_net::{check_versions, receive, to_status};
 use carril_proto::v1;
-use carril_store::{BlobStore, stage};
+use carril_store::BlobStore;
 use carril_types::{ErrorCode, Failure, WorkerKey};
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::{Stream, StreamExt, wrappers::UnboundedReceiverStream};
 use tonic::{Request, Response, Status, Streaming};
 
+use crate::checkpoints::{cut_short, is_trouble};
 use crate::serve::AgentHandle;
 
 pub struct WorkerService {
@@ -64,14 +65,39 @@ impl v1::worker_server::Worker for WorkerService {
         let request = request.into_inner();
         let key: WorkerKey = request.worker.unwrap_or_default().into();
         let known = key.clone();
-        let run =
-            self.agent.ask(move |agent| agent.run_directory(&known)).await.and_then(|run| run).map_err(to_status)?;
-        let from = PathBuf::from(request.directory);
-        let copy = move || stage(&run, request.sequence + 1, key.rank, &from, request.r#move);
-        let staged = tokio::task::spawn_blocking(copy).await;
-        staged
-            .map_err(|error| to_status(Failure::new(ErrorCode::Internal, format!("the copy did not end: {error}"))))?
-            .map_err(|error| to_status(error.into()))?;
+        let place = self.agent.ask(move |agent| agent.save_place(&known)).await.and_then(|place| place);
+        let place = place.map_err(to_status)?;
+        let (iteration, rank) = (request.sequence + 1, key.rank);
+        let mut taken = Vec::new();
+        let mut in_place = String::new();
+        if request.in_place {
+            in_place = request.directory;
+        } else {
+            let (from, place) = (PathBuf::from(request.directory), place.clone());
+            let take = move || place.take(iteration, rank, &from, request.r#move);
+            let result = tokio::task::spawn_blocking(take).await.map_err(|error| to_status(cut_short(error)))?;
+            match result {
+                Ok(files) => taken = files,
+                // A disk that fails costs the checkpoint, not the run: it is told of like any that cannot be stored.
+                Err(error) if is_trouble(&error) => {
+                    self.agent.tell(move |agent| agent.on_prepared(&key, iteration, in_place, Err(error.into())));
+                    return Ok(Response::new(v1::StoreReply {}));
+                }
+                Err(error) => return Err(to_status(error.into())),
+            }
+        }
+        let agent = self.agent.clone();
+        // Beyond the worker's life: what it was told is taken is kept.
+        tokio::spawn(async move {
+            let name = in_place.clone();
+            let prepare = move || match name.as_str() {
+                "" => place.prepare(iteration, rank, taken),
+                _ => Ok(place.prepare_in_place(rank)),
+            };
+            let result = tokio::task::spawn_blocking(prepare).await;
+            let result = result.map_err(cut_short).and_then(|shard| shard.map_err(Failure::from));
+            agent.tell(move |agent| agent.on_prepared(&key, iteration, in_place, result));
+        });
         Ok(Response::new(v1::StoreReply {}))
     }
 

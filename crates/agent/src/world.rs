@@ -6,6 +6,8 @@ use std::time::Duration;
 use carril_proto::v1;
 use carril_types::{Failure, WorkerCommand, WorkerKey};
 
+use crate::checkpoints::SavePlace;
+
 /// All that is needed to start one worker.
 #[derive(Clone, Debug)]
 pub struct StartRequest {
@@ -61,4 +63,10 @@ pub trait World: Send {
     fn memory_kills(&self) -> (u64, String);
     fn report_log(&self, key: &WorkerKey) -> PathBuf;
     fn blob_path(&self, hash: &str) -> Option<PathBuf>;
+    /// Where this node keeps the files of runs whose storage is elsewhere.
+    fn spool(&self) -> PathBuf;
+    /// Calls `Agent::on_uploaded` when it is done.
+    fn upload(&mut self, order: v1::UploadCheckpoint);
+    /// Removes what was taken for a checkpoint, or with `None` all that the run has left.
+    fn forget_checkpoint(&mut self, place: SavePlace, iteration: Option<u64>);
 }

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carril_client::Client;
-use carril_net::head_sockets;
+use carril_head::Mirror;
+use carril_net::{PrivateDirectory, head_sockets};
 use carril_proto::v1::RunSummary;
 use carril_store::RunRecord;
 use carril_types::{ErrorCode, Failure};
@@ -43,11 +44,34 @@ impl Storage {
         entries.filter_map(|entry| RunRecord::read(&entry.path()).map(|record| (entry.path(), record))).collect()
     }
 
-    /// The directory of a run that is given by its path, its name or its id.
-    pub async fn directory_of(&self, run: &str) -> Result<PathBuf, Failure> {
+    /// The directory of a run that is given by its path, its name, its id or its URI.
+    pub async fn directory_of(&self, run: &str) -> Result<RunFiles, Failure> {
         if let Some(live) = live_runs().await.into_iter().find(|live| is_meant(run, &live.summary)) {
-            return Ok(PathBuf::from(live.summary.path));
+            // Of a run that has ended and is kept elsewhere, the local directory is gone.
+            let directory = PathBuf::from(live.summary.directory);
+            if directory.exists() {
+                return Ok(RunFiles { path: directory, _fetched: None });
+            }
+            return fetch(&live.summary.path);
         }
+        if run.contains("://") {
+            return fetch(run);
+        }
+        self.stored_directory(run).map(|path| RunFiles { path, _fetched: None })
+    }
+
+    /// Where a run is kept: a path, or a URI.
+    pub async fn location_of(&self, run: &str) -> Result<String, Failure> {
+        if let Some(live) = live_runs().await.into_iter().find(|live| is_meant(run, &live.summary)) {
+            return Ok(live.summary.path);
+        }
+        if run.contains("://") {
+            return Ok(run.to_owned());
+        }
+        self.stored_directory(run).map(|path| absolute(&path.display().to_string()))
+    }
+
+    fn stored_directory(&self, run: &str) -> Result<PathBuf, Failure> {
         if RunRecord::read(Path::new(run)).is_some() {
             return Ok(PathBuf::from(run));
         }
@@ -60,6 +84,43 @@ impl Storage {
             None => Err(unknown(run, stored.iter().map(|(_, record)| record.name.as_str()))),
         }
     }
+}
+
+/// The files of a run, where they can be read; what had to be fetched goes when this does.
+pub struct RunFiles {
+    path: PathBuf,
+    _fetched: Option<PrivateDirectory>,
+}
+
+impl std::ops::Deref for RunFiles {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Fetches the small files of a run from storage that is not a local path.
+fn fetch(location: &str) -> Result<RunFiles, Failure> {
+    let mut random = [0; 4];
+    getrandom::fill(&mut random)
+        .map_err(|error| Failure::new(ErrorCode::Internal, format!("no random bytes: {error}")))?;
+    let fetched =
+        PrivateDirectory::create_large(random).map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
+    let path = fetched.path().join("run");
+    Mirror::open(carril_store::Storage::open(location, None)?, &path)?;
+    if RunRecord::read(&path).is_none() {
+        return Err(Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`")));
+    }
+    Ok(RunFiles { path, _fetched: Some(fetched) })
+}
+
+/// A path as the storage wants it; a URI is left as it is.
+pub fn absolute(path: &str) -> String {
+    if path.contains("://") {
+        return path.to_owned();
+    }
+    std::path::absolute(path).map_or_else(|_| path.to_owned(), |path| path.display().to_string())
 }
 
 /// Every run of every live head of this user.

@@ -1,6 +1,7 @@
 //! The `carril` command.
 
 mod as_ray;
+mod checkpoints;
 mod explain;
 mod find;
 mod logs;
@@ -10,6 +11,7 @@ mod stacks;
 mod status;
 mod stop_run;
 mod table;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,10 @@ enum Command {
     Logs(logs::Logs),
     /// Tell what happened in a run, in order, and why
     Explain(explain::Explain),
+    /// List the checkpoints of a run: sizes, metrics, whether they are whole
+    Checkpoints(checkpoints::Checkpoints),
+    /// See whether a checkpoint, or every one of a run, is what was saved
+    Verify(verify::Verify),
     /// Show where every rank of a live run is
     Stacks(stacks::Stacks),
     /// Stop a live run
@@ -85,6 +91,11 @@ fn main() -> ExitCode {
         Command::Explain(command) => command.run(),
         Command::Stacks(command) => command.run(),
         Command::StopRun(command) => command.run(),
+        Command::Checkpoints(command) => command.run(),
+        Command::Verify(command) => match command.run() {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use carril_agent::{AgentConfig, AgentHandle, Limits, WorkerService, become_reaper};
-use carril_head::{HeadHandle, HeadService};
+use carril_head::{HeadHandle, HeadService, RealDisk};
 use carril_net::{PrivateDirectory, accept_own, sweep};
 use carril_process::kill_everything;
 use carril_proto::v1::head_server::HeadServer;
@@ -38,7 +39,7 @@ pub struct PrivateHead {
 
 impl PrivateHead {
     pub fn run(self) -> ExitCode {
-        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(2).enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build();
         let result = runtime.map_err(trouble("start")).and_then(|runtime| runtime.block_on(self.serve()));
         kill_everything();
         match result {
@@ -59,8 +60,11 @@ impl PrivateHead {
         getrandom::fill(&mut random).map_err(|error| internal(&format!("no random bytes: {error}")))?;
         let directory =
             PrivateDirectory::create(random).map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
+        random[0] = !random[0];
+        let spool = PrivateDirectory::create_large(random)
+            .map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
         let (shutdown, mut asked) = watch::channel(false);
-        let (head, agent) = start(directory.path(), self.limits, shutdown)?;
+        let (head, agent) = start(directory.path(), spool.path(), self.limits, shutdown)?;
         say_ready(directory.path());
         tokio::select! {
             _ = driver => {}
@@ -73,6 +77,7 @@ impl PrivateHead {
 
 fn start(
     directory: &Path,
+    spool: &Path,
     limits: NodeLimits,
     shutdown: watch::Sender<bool>,
 ) -> Result<(HeadHandle, AgentHandle), Failure> {
@@ -81,12 +86,14 @@ fn start(
     let (head_socket, agent_socket) = (listen("head.sock")?, listen("agent.sock")?);
     let node = NodeId::new("local");
     let (orders, order_queue) = mpsc::unbounded_channel();
-    let head = carril_head::start(HashMap::from([(node.clone(), orders)]));
+    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone() };
+    let head = carril_head::start(HashMap::from([(node.clone(), orders)]), Arc::new(disk));
     let config = AgentConfig {
         directory: directory.to_owned(),
         socket: directory.join("agent.sock"),
         limits: Limits { cpus: limits.num_cpus, gpus: limits.num_gpus, custom: limits.resources },
         blobs: blobs.clone(),
+        spool: spool.to_owned(),
     };
     // In one process the two exchange the same messages as over a network, without one.
     let (to_head, from) = (head.clone(), node.clone());

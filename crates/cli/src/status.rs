@@ -32,7 +32,7 @@ impl Status {
                 return Ok(());
             };
             let directory = self.storage.directory_of(run).await?;
-            match live.iter().find(|live| Path::new(&live.summary.path) == directory) {
+            match live.iter().find(|live| Path::new(&live.summary.directory) == &*directory) {
                 Some(live) => print_live(&live.summary),
                 None => print_stored(&directory),
             }

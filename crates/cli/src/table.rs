@@ -38,3 +38,18 @@ pub fn own_metrics(metrics: &Metrics) -> String {
     });
     parts.join(", ")
 }
+
+/// Bytes in the unit that leaves a number people can read.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
+    let mut value = bytes as f64;
+    let mut unit = "B";
+    for next in UNITS {
+        if value < 1000.0 {
+            break;
+        }
+        value /= 1000.0;
+        unit = next;
+    }
+    if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}

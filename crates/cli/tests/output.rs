@@ -71,7 +71,9 @@ fn sorted(text: &str) -> String {
 fn help_of_every_command() {
     let storage = tempfile::tempdir().unwrap();
     settings(storage.path()).bind(|| {
-        for command in ["", "as-ray", "runs", "status", "logs", "explain", "stacks", "stop-run"] {
+        for command in
+            ["", "as-ray", "runs", "status", "logs", "explain", "stacks", "stop-run", "checkpoints", "verify"]
+        {
             let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
             let name = if command.is_empty() { "help".to_owned() } else { format!("help_{command}") };
             insta::assert_snapshot!(name, shown(&carril(storage.path(), &arguments)));

@@ -17,7 +17,7 @@ pub use collate::{Collated, Collator, REPORT_WINDOW, ReportError};
 pub use devices::Devices;
 pub use placement::{Decision, NodeResources, Placement, PlacementRequest, Share};
 pub use reduce::reduce;
-pub use retention::{Kept, Retention, RetentionRule, ScoreOrder};
+pub use retention::{Kept, Retention, RetentionRule};
 pub use run::{Command, Ending, Event, Outcome, RunMachine, RunOptions, Saving, Timer};
 pub use stacks::{RankStack, summarize};
 pub use waits::WaitKind;

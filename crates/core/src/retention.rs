@@ -6,12 +6,7 @@
 
 use std::cmp::Ordering;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ScoreOrder {
-    #[default]
-    Max,
-    Min,
-}
+use carril_types::ScoreOrder;
 
 /// What the user asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

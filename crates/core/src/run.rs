@@ -156,6 +156,11 @@ impl<R> RunMachine<R> {
         }
     }
 
+    /// The reports whose checkpoints are kept, the best last.
+    pub fn kept_checkpoints(&self) -> impl Iterator<Item = u64> + '_ {
+        self.checkpoints.retention.in_order()
+    }
+
     /// `now` is the time since any moment that stays the same.
     pub fn on_event(&mut self, now: Duration, event: Event<R>) -> Outcome<R> {
         let mut out = Outcome { commands: Vec::new(), reason: String::new() };

@@ -11,14 +11,18 @@ pub(crate) struct Automatic {
     started: f64,
     ready: f64,
     last: f64,
+    /// Reports and seconds of the attempts before.
+    before: (u64, f64),
     /// The date is worked out once a second.
     date: (i64, String),
 }
 
 impl Automatic {
-    pub fn new(run: RunId, started: f64) -> Self {
-        let (hostname, address) = (String::new(), String::new());
-        Self { run, hostname, address, pid: 0, started, ready: started, last: started, date: (-1, String::new()) }
+    /// The run goes on from that many reports, which took so many seconds.
+    pub fn new(run: RunId, started: f64, reports: u64, seconds: f64) -> Self {
+        let (hostname, address, date) = (String::new(), String::new(), (-1, String::new()));
+        let before = (reports, seconds);
+        Self { run, hostname, address, pid: 0, started, ready: started, last: started, before, date }
     }
 
     pub fn placed(&mut self, hostname: &str, address: &str, now: f64) {
@@ -37,17 +41,18 @@ impl Automatic {
     pub fn fields(&mut self, iteration: u64, at: f64, done: bool) -> Metrics {
         let this_iteration = (at - self.last).max(0.0);
         self.last = at;
-        let total = (at - self.ready).max(0.0);
+        let since_restore = (at - self.ready).max(0.0);
+        let restored = Value::Int(iteration.saturating_sub(self.before.0) as i64);
         let iteration = Value::Int(iteration as i64);
         let trial = format!("{}_00000", self.run.as_str().get(..5).unwrap_or(self.run.as_str()));
         let date = self.date_of(at);
         let fields = [
             ("training_iteration", iteration.clone()),
-            ("_training_iteration", iteration.clone()),
+            ("_training_iteration", iteration),
             ("time_this_iter_s", Value::Float(this_iteration)),
-            ("time_total_s", Value::Float(total)),
-            ("time_since_restore", Value::Float(total)),
-            ("iterations_since_restore", iteration),
+            ("time_total_s", Value::Float(self.before.1 + since_restore)),
+            ("time_since_restore", Value::Float(since_restore)),
+            ("iterations_since_restore", restored),
             ("timesteps_total", Value::None),
             ("warmup_time", Value::Float((self.ready - self.started).max(0.0))),
             ("timestamp", Value::Int(at as i64)),
@@ -90,9 +95,9 @@ mod tests {
 
     #[test]
     fn every_field_that_is_added_is_known_as_one() {
-        let added = Automatic::new(RunId::new("0123456789abcdef"), 0.0).fields(1, 1.0, false);
+        let added = Automatic::new(RunId::new("0123456789abcdef"), 0.0, 0, 0.0).fields(1, 1.0, false);
         let names: Vec<&str> = added.0.iter().map(|(name, _)| name.as_str()).collect();
-        let by_others = ["config", "checkpoint_dir_name"];
+        let by_others = ["config", "checkpoint_dir_name", "checkpoint_stall_s", "checkpoint_upload_s"];
         let known: Vec<&str> = AUTOMATIC_FIELDS.iter().copied().filter(|name| !by_others.contains(name)).collect();
         assert_eq!(names, known);
     }

@@ -1,54 +1,96 @@
-//! Runs on a local path.
+//! Runs on real storage: a local path, or a local directory that is mirrored to storage elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use carril_proto::VERSION;
-use carril_store::{Journal, JournalRecord, Owner, ReportFiles, RunDirectory, RunRecord, StoreError, commit, latest};
-use carril_types::{Failure, Metrics, Rank, RunId, RunSpec, RunStatus, Value};
+use carril_store::{
+    BlobStore, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
+    StoreError, find_latest, list_checkpoints,
+};
+use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus};
 
-use crate::outside::{Disk, RunDisk, RunOpened};
+use crate::mirror::Mirror;
+use crate::outside::{Disk, OpenRequest, RunDisk, RunOpened};
 
-pub struct LocalDisk;
+pub struct RealDisk {
+    /// Where the directories of runs lie whose storage is elsewhere.
+    pub spool: PathBuf,
+    pub blobs: BlobStore,
+}
 
-impl Disk for LocalDisk {
-    fn open_run(&mut self, id: &RunId, spec: &RunSpec, config: &Value, now: f64) -> Result<RunOpened, Failure> {
+impl RealDisk {
+    fn storage(&self, spec: &RunSpec) -> Result<Storage, Failure> {
+        let filesystem = match &spec.filesystem {
+            None => None,
+            Some(spec) => {
+                let missing = || Failure::new(ErrorCode::NotFound, format!("there is no blob `{}`", spec.pickle));
+                let pickle = self.blobs.path(&spec.pickle).ok_or_else(missing)?;
+                Some(PythonFilesystem { executable: spec.executable.clone(), path: spec.path.clone(), pickle })
+            }
+        };
+        Ok(Storage::open(&spec.storage_path, filesystem)?.join(&spec.name))
+    }
+}
+
+impl Disk for RealDisk {
+    fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
+        let OpenRequest { id, spec, config, now } = request;
+        let storage = self.storage(spec)?;
+        let (path, mut mirror) = match storage.local_path() {
+            Some(path) => (path.to_owned(), None),
+            None => {
+                let path = self.spool.join(id.as_str()).join("run");
+                let mirror = Mirror::open(storage.clone(), &path)?;
+                (path, Some(mirror))
+            }
+        };
         let record = RunRecord {
             name: spec.name.clone(),
             run_id: id.as_str().to_owned(),
             status: RunStatus::Waiting,
-            started: now,
+            started: *now,
             ended: None,
             carril_version: VERSION.to_owned(),
             owner: Owner::this_process(),
+            renewed: *now,
             asked: serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null),
         };
-        let directory =
-            RunDirectory::create(Path::new(&spec.storage_path), record, spec.on_existing).map_err(|error| {
-                let cannot_write = matches!(error, StoreError::Io { .. });
-                let failure = Failure::from(error);
-                if cannot_write {
-                    failure.hint("RunConfig(storage_path=…) must be a directory that can be written")
-                } else {
-                    failure
-                }
-            })?;
+        let directory = RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
+        let found = find_latest(&storage)?;
+        let listed = list_checkpoints(&storage)?;
+        let checkpoints = listed.into_iter().filter_map(|listed| Some((listed.name, listed.state.ok()?))).collect();
+        // Damaged ones keep their numbers: their files may still lie there.
+        let number = |name: &String| name.strip_prefix("checkpoint_")?.get(..6)?.parse::<u32>().ok();
+        let next = storage.names()?.iter().filter_map(number).max().map_or(0, |number| number + 1);
         directory.write_params(config)?;
-        let path = directory.path().to_owned();
-        let (latest_checkpoint, next_checkpoint) = latest(&path);
-        let files = ReportFiles::open(&path, config, now)?;
+        let files = ReportFiles::open(&path, config, *now)?;
         let journal = Journal::open(&path.join("journal"))?;
-        let disk = Box::new(LocalRun { directory, files, journal });
-        Ok(RunOpened { disk, path, latest_checkpoint, next_checkpoint })
+        if let Some(mirror) = &mut mirror {
+            // Before a worker starts: storage that cannot be written is found out now.
+            mirror.round()?;
+        }
+        let disk = Box::new(RealRun { directory, files, journal });
+        Ok(RunOpened { disk, path, storage, checkpoints, next, set_aside: found.set_aside, mirror })
     }
 }
 
-struct LocalRun {
+fn explain(error: StoreError) -> Failure {
+    let cannot_write = matches!(error, StoreError::Io { .. });
+    let failure = Failure::from(error);
+    if cannot_write {
+        failure.hint("RunConfig(storage_path=…) must be a directory that can be written")
+    } else {
+        failure
+    }
+}
+
+struct RealRun {
     directory: RunDirectory,
     files: ReportFiles,
     journal: Journal,
 }
 
-impl RunDisk for LocalRun {
+impl RunDisk for RealRun {
     fn journal(&mut self, record: &JournalRecord) -> Result<(), Failure> {
         Ok(self.journal.append(record)?)
     }
@@ -65,12 +107,12 @@ impl RunDisk for LocalRun {
         Ok(self.files.flush()?)
     }
 
-    fn commit_checkpoint(&mut self, iteration: u64, ranks: &[Rank], name: &str) -> Result<PathBuf, Failure> {
-        Ok(commit(self.directory.path(), iteration, ranks, name)?)
-    }
-
     fn set_status(&mut self, status: RunStatus) -> Result<(), Failure> {
         Ok(self.directory.set_status(status, None)?)
+    }
+
+    fn renew(&mut self, now: f64) -> Result<(), Failure> {
+        Ok(self.directory.renew(now)?)
     }
 
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure> {

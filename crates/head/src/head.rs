@@ -8,7 +8,8 @@ use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec};
 
 use tokio::sync::oneshot;
 
-use crate::outside::{Disk, Outside};
+use crate::mirror::Mirror;
+use crate::outside::{Committed, OpenRequest, Outside, RunOpened};
 use crate::run::Run;
 use crate::watchers::Watcher;
 
@@ -17,19 +18,27 @@ const REMEMBERED: usize = 100;
 
 pub struct Head {
     outside: Box<dyn Outside>,
-    disk: Box<dyn Disk>,
     placement: Placement,
     nodes: BTreeMap<NodeId, v1::Node>,
     runs: BTreeMap<RunId, Run>,
+    /// Submitted, and their files are not there yet.
+    opening: BTreeMap<RunId, Opening>,
     /// Runs that have ended, oldest first.
     ended: Vec<RunId>,
 }
 
+struct Opening {
+    spec: RunSpec,
+    request: v1::RunRequest,
+    decision: Decision,
+    reply: oneshot::Sender<Result<v1::RunReply, Failure>>,
+}
+
 impl Head {
-    pub fn new(outside: Box<dyn Outside>, disk: Box<dyn Disk>) -> Self {
+    pub fn new(outside: Box<dyn Outside>) -> Self {
         Self {
             outside,
-            disk,
+            opening: BTreeMap::new(),
             placement: Placement::default(),
             nodes: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -54,10 +63,29 @@ impl Head {
         self.after(&id);
     }
 
-    pub fn submit(&mut self, request: v1::RunRequest) -> Result<v1::RunReply, Failure> {
+    /// The answer comes when the run's files are there, which may take a while: a checkpoint is read in full.
+    pub fn submit(&mut self, request: v1::RunRequest, reply: oneshot::Sender<Result<v1::RunReply, Failure>>) {
+        match self.begin(&request) {
+            Ok((id, spec, decision)) => {
+                let config = request.config.clone().unwrap_or_default().into();
+                let open = OpenRequest { id: id.clone(), spec: spec.clone(), config, now: self.outside.now() };
+                self.opening.insert(id, Opening { spec, request, decision, reply });
+                self.outside.open_run(open);
+            }
+            Err(failure) => drop(reply.send(Err(failure))),
+        }
+    }
+
+    fn begin(&mut self, request: &v1::RunRequest) -> Result<(RunId, RunSpec, Decision), Failure> {
         let spec: RunSpec = serde_json::from_str(&request.spec)
             .map_err(|error| Failure::new(ErrorCode::InvalidConfig, format!("the run's specification: {error}")))?;
         spec.check().map_err(|error| Failure::new(ErrorCode::InvalidConfig, error.to_string()))?;
+        let live = |name: &str, storage: &str| name == spec.name && storage == spec.storage_path;
+        let mut opening = self.opening.values();
+        if opening.any(|opening| live(&opening.spec.name, &opening.spec.storage_path)) {
+            let message = format!("a run named `{}` is being started in `{}`", spec.name, spec.storage_path);
+            return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
+        }
         let id = self.outside.fresh_run_id();
         let asked = PlacementRequest {
             run: id.clone(),
@@ -65,30 +93,64 @@ impl Head {
             per_worker: spec.resources_per_worker.clone(),
         };
         // Before any file is made: what can never run leaves no trace.
-        let decision = self.placement.ask(asked);
-        if let Decision::Never(failure) = decision {
-            return Err(failure);
+        match self.placement.ask(asked) {
+            Decision::Never(failure) => Err(failure),
+            decision => Ok((id, spec, decision)),
         }
-        let now = self.outside.now();
-        let config = request.config.clone().unwrap_or_default().into();
-        let opened = match self.disk.open_run(&id, &spec, &config, now) {
+    }
+
+    pub fn on_run_opened(&mut self, id: &RunId, result: Result<RunOpened, Failure>) {
+        let Some(Opening { spec, request, decision, reply }) = self.opening.remove(id) else { return };
+        let opened = match result {
             Ok(opened) => opened,
             Err(failure) => {
-                self.give_back(&id);
-                return Err(failure);
+                self.give_back(id);
+                let _ = reply.send(Err(failure));
+                return;
             }
         };
-        let name = spec.name.clone();
+        let (name, now) = (spec.name.clone(), self.outside.now());
+        let set_aside = opened.set_aside.clone();
         let mut run = Run::new(id.clone(), spec, request, opened, now);
-        let path = run.path.display().to_string();
+        let path = run.location.clone();
         if let Decision::Waits(reason) = &decision {
             run.publish(v1::StateChanged { state: "waiting".into(), reason: reason.clone() }, &mut *self.outside);
         }
+        run.opened(set_aside, &mut *self.outside);
         self.runs.insert(id.clone(), run);
+        let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
         if let Decision::Placed(shares) = decision {
-            self.start(&id, shares);
+            self.start(id, shares);
         }
-        Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name })
+    }
+
+    pub fn on_committed(
+        &mut self,
+        id: &RunId,
+        iteration: u64,
+        result: Result<Committed, Failure>,
+        mirror: Option<Mirror>,
+    ) {
+        if let Some(run) = self.runs.get_mut(id) {
+            if let Some(mirror) = mirror {
+                run.on_mirrored(mirror, Ok(()), &mut *self.outside);
+            }
+            run.on_committed(iteration, result, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn on_mirrored(&mut self, id: &RunId, mirror: Mirror, result: Result<(), Failure>) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.on_mirrored(mirror, result, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn on_upkeep_due(&mut self, id: &RunId) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.on_upkeep_due(&mut *self.outside);
+        }
     }
 
     pub fn watch(&mut self, run: &RunId, watcher: Watcher) -> Result<(), Failure> {
@@ -127,7 +189,7 @@ impl Head {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.runs.values().all(|run| run.ended)
+        self.opening.is_empty() && self.runs.values().all(|run| run.ended)
     }
 
     pub fn prepare(&mut self, request: &v1::PrepareRequest) {
@@ -173,6 +235,10 @@ impl Head {
     }
 
     fn start(&mut self, id: &RunId, shares: Vec<Share>) {
+        if let Some(opening) = self.opening.get_mut(id) {
+            opening.decision = Decision::Placed(shares);
+            return;
+        }
         let Some(run) = self.runs.get_mut(id) else { return };
         let now = self.outside.now();
         if let Some(node) = shares.first().and_then(|share| self.nodes.get(&share.node)) {
@@ -228,6 +294,8 @@ fn run_of(message: &v1::AgentMessage) -> Option<RunId> {
         Kind::Waits(m) => m.worker.as_ref(),
         Kind::Output(m) => m.worker.as_ref(),
         Kind::Stacks(m) => m.worker.as_ref(),
+        Kind::Prepared(m) => m.worker.as_ref(),
+        Kind::Uploaded(m) => m.worker.as_ref(),
     };
     worker.map(|worker| RunId::new(worker.run_id.clone()))
 }

@@ -7,16 +7,19 @@
 mod automatic;
 mod disk;
 mod head;
+mod mirror;
 mod outside;
 mod run;
+mod saving;
 mod serve;
 mod service;
 mod watchers;
 mod words;
 
-pub use disk::LocalDisk;
+pub use disk::RealDisk;
 pub use head::Head;
-pub use outside::{Disk, Outside, RunDisk, RunOpened};
+pub use mirror::Mirror;
+pub use outside::{Commit, Committed, Disk, OpenRequest, Outside, RunDisk, RunOpened};
 pub use serve::{HeadHandle, start};
 pub use service::HeadService;
 pub use watchers::Watcher;

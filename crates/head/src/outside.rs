@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use carril_core::Timer;
 use carril_proto::v1;
-use carril_store::JournalRecord;
-use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
+use carril_store::{Header, JournalRecord, Manifest, Shard, Storage};
+use carril_types::{Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
 use tokio::sync::mpsc;
 
-/// Clock, network and timers.
+use crate::mirror::Mirror;
+
+/// Clock, network, timers, and work that takes its time.
 pub trait Outside: Send {
     /// Unix time in seconds.
     fn now(&self) -> f64;
@@ -19,21 +21,86 @@ pub trait Outside: Send {
     fn set_timer(&mut self, run: RunId, timer: Timer, after: Duration);
     /// Calls `Head::on_progress_due` after that time.
     fn set_progress_timer(&mut self, run: RunId, after: Duration);
+    /// Calls `Head::on_upkeep_due` after that time.
+    fn set_upkeep_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_watcher_ready` once the watcher of this run has room again.
     fn when_watcher_ready(&mut self, run: RunId, watcher: u64, sender: mpsc::Sender<v1::RunEvent>);
+    /// Calls `Head::on_run_opened` when the run's files are there, or cannot be.
+    fn open_run(&mut self, request: OpenRequest);
+    /// Calls `Head::on_committed` when it is done.
+    fn commit(&mut self, run: RunId, commit: Commit);
+    /// Calls `Head::on_mirrored` when it is done.
+    fn mirror(&mut self, run: RunId, mirror: Mirror);
+}
+
+#[derive(Clone)]
+pub struct OpenRequest {
+    pub id: RunId,
+    pub spec: RunSpec,
+    pub config: Value,
+    pub now: f64,
+}
+
+/// What the ranks have brought, to become one checkpoint.
+pub struct Commit {
+    pub iteration: u64,
+    pub storage: Storage,
+    pub name: String,
+    pub header: Header,
+    pub shards: Vec<Shard>,
+    /// The files lie where they belong.
+    pub in_place: bool,
+    /// Checkpoints that go once this one is there.
+    pub displaced: Vec<String>,
+    /// Brings the reports up to this one to storage elsewhere first: they are there when the checkpoint is.
+    pub mirror: Option<Mirror>,
+}
+
+pub struct Committed {
+    pub location: String,
+    pub bytes: u64,
+    /// What is left on the disk, where that can be known.
+    pub free: Option<u64>,
+    /// What could not be deleted of the displaced ones.
+    pub trouble: Option<Failure>,
+}
+
+impl Commit {
+    /// Blocks: files are moved, flushed and deleted.
+    pub fn carry_out(&mut self) -> Result<Committed, Failure> {
+        if let Some(mirror) = &mut self.mirror {
+            mirror.round()?;
+        }
+        let mut shards = self.shards.clone();
+        if let Some(first) = shards.first_mut().filter(|_| self.in_place) {
+            first.files = carril_store::prepare_in_place(&self.storage.join(&self.name))?;
+        }
+        let committed = carril_store::commit(&self.storage, &self.name, &self.header, &shards, self.in_place)?;
+        let removed = self.displaced.iter().map(|name| carril_store::remove(&self.storage, name));
+        let trouble = removed.filter_map(Result::err).next().map(Failure::from);
+        let free = self.storage.local_path().and_then(carril_store::free_space);
+        Ok(Committed { location: committed.location, bytes: committed.bytes, free, trouble })
+    }
 }
 
 pub struct RunOpened {
     pub disk: Box<dyn RunDisk>,
+    /// A local directory: the run's own, or the one that is mirrored to its storage.
     pub path: PathBuf,
-    /// The newest checkpoint that an earlier run left here, and the number of the next one.
-    pub latest_checkpoint: Option<PathBuf>,
-    pub next_checkpoint: u32,
+    pub storage: Storage,
+    /// What an earlier attempt has left, in order of its reports.
+    pub checkpoints: Vec<(String, Manifest)>,
+    /// The number of the next one that nobody names.
+    pub next: u32,
+    /// Damaged ones, by name, and why.
+    pub set_aside: Vec<(String, String)>,
+    pub mirror: Option<Mirror>,
 }
 
 /// Where runs are kept.
-pub trait Disk: Send {
-    fn open_run(&mut self, id: &RunId, spec: &RunSpec, config: &Value, now: f64) -> Result<RunOpened, Failure>;
+pub trait Disk: Send + Sync {
+    /// Blocks: a checkpoint that is there is read in full.
+    fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure>;
 }
 
 /// The files of one run.
@@ -42,8 +109,9 @@ pub trait RunDisk: Send {
     fn append(&mut self, at: f64, iteration: u64, reported: &Metrics, automatic: &Metrics) -> Result<(), Failure>;
     fn append_rank(&mut self, rank: Rank, metrics: &Metrics) -> Result<(), Failure>;
     fn flush(&mut self) -> Result<(), Failure>;
-    fn commit_checkpoint(&mut self, iteration: u64, ranks: &[Rank], name: &str) -> Result<PathBuf, Failure>;
     fn set_status(&mut self, status: RunStatus) -> Result<(), Failure>;
+    /// The owner is alive at this time.
+    fn renew(&mut self, now: f64) -> Result<(), Failure>;
     /// Where every rank was, the last time somebody asked.
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure>;
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure>;
@@ -69,11 +137,11 @@ impl RunDisk for Closed {
         Ok(())
     }
 
-    fn commit_checkpoint(&mut self, _: u64, _: &[Rank], _: &str) -> Result<PathBuf, Failure> {
-        Err(Failure::new(ErrorCode::Internal, "the run has ended"))
+    fn set_status(&mut self, _: RunStatus) -> Result<(), Failure> {
+        Ok(())
     }
 
-    fn set_status(&mut self, _: RunStatus) -> Result<(), Failure> {
+    fn renew(&mut self, _: f64) -> Result<(), Failure> {
         Ok(())
     }
 

@@ -5,28 +5,35 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carril_core::{
-    Collated, Command, Ending, Event, Outcome, RankStack, RunMachine, Share, WaitKind, reduce, summarize,
+    Collated, Command, Ending, Event, Outcome, RankStack, Retention, RetentionRule, RunMachine, RunOptions, Share,
+    WaitKind, reduce, summarize,
 };
 use carril_proto::v1;
-use carril_store::JournalRecord;
+use carril_store::{JournalRecord, Storage};
 use carril_types::{
     ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value, WorkerKey,
 };
+use prost::Message;
 use tokio::sync::oneshot;
 
 use crate::automatic::Automatic;
+use crate::mirror::Mirror;
 use crate::outside::{Closed, Outside, RunDisk, RunOpened};
+use crate::saving::Saving;
 use crate::watchers::Watchers;
 use crate::words::{describe, error_files, name_of};
 
 /// Watchers that do not want every report are told of the last one this often, in seconds.
 const PROGRESS_EVERY: f64 = 0.1;
+/// How often the owner's record is renewed, and the storage elsewhere brought up to date.
+const UPKEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// A report as it travels through the core: opaque to it.
 pub(crate) struct RankReport {
     at: f64,
     metrics: Metrics,
     checkpoint_name: String,
+    stall: f64,
 }
 
 pub(crate) struct Run {
@@ -34,7 +41,12 @@ pub(crate) struct Run {
     pub spec: RunSpec,
     pub function: String,
     pub environment: Vec<(String, String)>,
+    /// A local directory: the run's own, or the one that is mirrored to its storage.
     pub path: PathBuf,
+    /// Where the run is kept, for people.
+    pub location: String,
+    /// `None` once the run has ended: a connection or a helper process goes with it.
+    pub storage: Option<Storage>,
     pub watchers: Watchers,
     pub shares: Vec<Share>,
     pub machine: RunMachine<RankReport>,
@@ -42,9 +54,14 @@ pub(crate) struct Run {
     disk: Box<dyn RunDisk>,
     automatic: Automatic,
     config: Value,
-    latest_checkpoint: Option<PathBuf>,
-    next_checkpoint: u32,
-    checkpoints: Vec<v1::Checkpoint>,
+    pub saving: Saving,
+    /// The number of the report that this attempt goes on from.
+    reports: u64,
+    /// Away while a round is going on.
+    mirror: Option<Mirror>,
+    mirrored: bool,
+    /// What the watchers are told once the storage has everything.
+    ending: Option<v1::RunEnded>,
     started: Vec<v1::StartedWorker>,
     last: Option<Metrics>,
     last_by_rank: Vec<Metrics>,
@@ -63,24 +80,36 @@ pub(crate) struct Run {
 impl Run {
     pub fn new(id: RunId, spec: RunSpec, request: v1::RunRequest, opened: RunOpened, now: f64) -> Self {
         let world = spec.num_workers;
+        let saving = Saving::new(opened.storage.location(), opened.checkpoints, opened.next);
+        let newest = saving.newest().cloned();
+        let reports = newest.as_ref().map_or(0, |newest| newest.iteration);
+        let before = newest.as_ref().and_then(|newest| {
+            let metrics: Metrics = newest.metrics.clone()?.into();
+            metrics.get("time_total_s")?.as_f64()
+        });
+        let machine = RunMachine::new(world, options(&spec, &saving, newest));
         Self {
-            automatic: Automatic::new(id.clone(), now),
+            automatic: Automatic::new(id.clone(), now, reports, before.unwrap_or(0.0)),
             id,
             function: request.function,
             environment: request.environment.into_iter().collect(),
             path: opened.path,
+            location: opened.storage.location().to_owned(),
+            storage: Some(opened.storage),
             watchers: Watchers::new(),
             shares: Vec::new(),
-            machine: RunMachine::new(world, spec.hang_timeout_s.map(Duration::from_secs_f64)),
+            machine,
             disk: opened.disk,
             config: request.config.unwrap_or_default().into(),
-            latest_checkpoint: opened.latest_checkpoint,
-            next_checkpoint: opened.next_checkpoint,
-            checkpoints: Vec::new(),
+            saving,
+            reports,
+            mirrored: opened.mirror.is_some(),
+            mirror: opened.mirror,
+            ending: None,
             started: Vec::new(),
             last: None,
             last_by_rank: vec![Metrics::default(); world as usize],
-            iterations: 0,
+            iterations: reports,
             last_progress: 0.0,
             progress_due: false,
             submitted: now,
@@ -90,6 +119,21 @@ impl Run {
             ended: false,
             spec,
         }
+    }
+
+    /// The files are there: what was found among them is told.
+    pub fn opened(&mut self, set_aside: Vec<(String, String)>, outside: &mut dyn Outside) {
+        for (name, why) in set_aside {
+            let text = format!("checkpoint `{name}` is damaged and was set aside: {why}");
+            self.journal("CheckpointSetAside".into(), text.clone(), Vec::new(), outside);
+            self.publish(v1::Warning { text }, outside);
+        }
+        if let Some(newest) = self.saving.newest().cloned() {
+            let reason = format!("goes on after report {} from `{}`", newest.iteration, newest.path);
+            self.journal("Resumed".into(), reason.clone(), Vec::new(), outside);
+            self.publish(v1::StateChanged { state: "resuming".into(), reason }, outside);
+        }
+        outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
     }
 
     /// Takes a message of an agent, or lets it wait while a watcher that wants everything is behind.
@@ -175,6 +219,8 @@ impl Run {
                 self.decide(Event::Progressed { rank }, outside);
             }
             Some(Kind::Stacks(gathered)) => self.on_stacks(gathered.stacks, outside),
+            Some(Kind::Prepared(prepared)) => self.on_prepared(prepared, outside),
+            Some(Kind::Uploaded(uploaded)) => self.on_uploaded(uploaded, outside),
             Some(Kind::Joined(_)) | None => {}
         }
     }
@@ -216,14 +262,15 @@ impl Run {
         v1::RunSummary {
             run_id: self.id.as_str().to_owned(),
             name: self.spec.name.clone(),
-            path: self.path.display().to_string(),
+            path: self.location.clone(),
+            directory: self.path.display().to_string(),
             status: self.status.0.name().to_owned(),
             reason: self.status.1.clone(),
             started: self.submitted,
             iterations: self.iterations,
             metrics: self.last.clone().map(Into::into),
             workers: self.started.clone(),
-            checkpoints: self.checkpoints.len() as u64,
+            checkpoints: self.saving.count() as u64,
         }
     }
 
@@ -231,11 +278,15 @@ impl Run {
         let event = Event::Reported {
             rank,
             sequence: report.sequence,
-            checkpoint: report.checkpoint,
+            checkpoint: report.checkpoint.then_some(match report.droppable {
+                true => carril_core::Saving::Async,
+                false => carril_core::Saving::Sync,
+            }),
             report: RankReport {
                 at: report.at,
                 metrics: report.metrics.unwrap_or_default().into(),
                 checkpoint_name: report.checkpoint_name,
+                stall: report.stall_s,
             },
         };
         self.decide(event, outside);
@@ -243,6 +294,10 @@ impl Run {
 
     fn on_wait(&mut self, wait: v1::WorkerWaits, outside: &mut dyn Outside) {
         let rank = rank_of(wait.worker.as_ref());
+        if wait.kind == "checkpoints" {
+            let list = v1::CheckpointList { checkpoints: self.kept_checkpoints() }.encode_to_vec();
+            return self.wait_over(rank, &wait.kind, wait.sequence, Ok(list), outside);
+        }
         match WaitKind::from_name(&wait.kind) {
             Some(kind) => {
                 let (sequence, payload) = (wait.sequence, wait.payload);
@@ -295,7 +350,9 @@ impl Run {
                     outside.to_agent(&share.node, stop.into());
                 }
             }
-            Command::CommitReport { collated, checkpoint } => self.commit_report(collated, &checkpoint, outside),
+            Command::CommitReport { collated, checkpoint } => self.commit_report(collated, checkpoint, outside),
+            Command::StoreCheckpoint { iteration, displaced, .. } => self.store(iteration, displaced, outside),
+            Command::DropCheckpoint { iteration } => self.give_up(iteration, outside),
             Command::Release { rank, kind, sequence, result } => {
                 self.wait_over(rank, kind.name(), sequence, result, outside);
             }
@@ -328,8 +385,11 @@ impl Run {
                 run_name: self.spec.name.clone(),
                 share_devices: self.spec.share_devices,
                 devices: share.devices.iter().map(|names| v1::DeviceShare { devices: names.clone() }).collect(),
-                granted: carril_core::REPORT_WINDOW,
-                latest_checkpoint: self.latest_checkpoint.as_ref().map(|p| p.display().to_string()).unwrap_or_default(),
+                granted: self.reports + carril_core::REPORT_WINDOW,
+                latest_checkpoint: self.saving.newest().map(|newest| newest.path.clone()).unwrap_or_default(),
+                storage: self.location.clone(),
+                filesystem: self.filesystem(),
+                reports: self.reports,
                 threads_per_worker: self.spec.threads_per_worker,
             };
             next_rank += count;
@@ -341,63 +401,30 @@ impl Run {
         self.automatic.placed(&node.hostname, &node.address, now);
     }
 
-    fn commit_report(&mut self, collated: Collated<RankReport>, ranks: &[Rank], outside: &mut dyn Outside) {
+    fn commit_report(&mut self, collated: Collated<RankReport>, checkpoint: bool, outside: &mut dyn Outside) {
         let Collated { iteration, by_rank } = collated;
-        let by_rank_metrics: Vec<Option<&Metrics>> = by_rank.iter().map(|r| r.as_ref().map(|r| &r.metrics)).collect();
-        let metrics = reduce(&by_rank_metrics, &self.spec.metrics_reduce);
+        let metrics = reduced(&by_rank, &self.spec);
         let at = by_rank.iter().flatten().next().map_or(0.0, |report| report.at);
         let mut automatic = self.automatic.fields(iteration, at, false);
-        let mut checkpoint = None;
-        if !ranks.is_empty() {
-            let name = self.checkpoint_name(&by_rank);
-            let result = self.disk.commit_checkpoint(iteration, ranks, &name);
-            if let Ok(path) = &result {
-                automatic.0.push(("checkpoint_dir_name".into(), Value::Text(name)));
-                checkpoint = Some(self.keep_checkpoint(path, iteration, metrics.as_ref(), &automatic));
+        if checkpoint {
+            let given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
+            let name = self.saving.begin(iteration, given.into_iter().find(|name| !name.is_empty()));
+            automatic.0.push(("checkpoint_dir_name".into(), Value::Text(name)));
+            self.saving.stall += by_rank.iter().flatten().map(|report| report.stall).fold(0.0, f64::max);
+        }
+        if checkpoint || self.saving.stall > 0.0 {
+            automatic.0.push(("checkpoint_stall_s".into(), Value::Float(self.saving.stall)));
+            automatic.0.push(("checkpoint_upload_s".into(), Value::Float(self.saving.upload)));
+        }
+        if checkpoint {
+            let mut all = metrics.clone().unwrap_or_default();
+            for (key, value) in &automatic.0 {
+                all.set_default(key, value.clone());
             }
-            let event = match result {
-                Ok(path) => Event::CheckpointCommitted { iteration, path: path.display().to_string() },
-                Err(failure) => Event::CheckpointRejected { iteration, failure },
-            };
-            self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
-            self.publish_report(iteration, by_rank, checkpoint, outside);
-            self.decide(event, outside);
-        } else {
-            self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
-            self.publish_report(iteration, by_rank, checkpoint, outside);
+            self.saving.set_metrics(iteration, all);
         }
-    }
-
-    /// The lowest rank that gave its checkpoint a name wins.
-    fn checkpoint_name(&mut self, by_rank: &[Option<RankReport>]) -> String {
-        let given = by_rank.iter().flatten().map(|report| &report.checkpoint_name).find(|name| !name.is_empty());
-        match given {
-            Some(name) => name.clone(),
-            None => format!("checkpoint_{:06}", self.next_checkpoint),
-        }
-    }
-
-    fn keep_checkpoint(
-        &mut self,
-        path: &std::path::Path,
-        iteration: u64,
-        metrics: Option<&Metrics>,
-        automatic: &Metrics,
-    ) -> v1::Checkpoint {
-        let mut all = metrics.cloned().unwrap_or_default();
-        for (key, value) in &automatic.0 {
-            all.set_default(key, value.clone());
-        }
-        let checkpoint = v1::Checkpoint {
-            index: self.next_checkpoint,
-            path: path.display().to_string(),
-            metrics: Some(all.into()),
-            iteration,
-        };
-        self.next_checkpoint += 1;
-        self.latest_checkpoint = Some(path.to_owned());
-        self.checkpoints.push(checkpoint.clone());
-        checkpoint
+        self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
+        self.publish_report(iteration, by_rank, checkpoint, outside);
     }
 
     fn write_report(
@@ -439,17 +466,16 @@ impl Run {
         &mut self,
         iteration: u64,
         by_rank: Vec<Option<RankReport>>,
-        checkpoint: Option<v1::Checkpoint>,
+        checkpoint: bool,
         outside: &mut dyn Outside,
     ) {
-        let metrics = || self.last.clone().map(Into::into);
         if self.watchers.want_reports() {
             let ranks = (0..)
                 .zip(by_rank)
                 .filter_map(|(rank, report)| Some(v1::RankReport { rank, metrics: Some(report?.metrics.into()) }))
                 .collect();
-            let event = v1::Reported { iteration, metrics: metrics(), ranks, checkpoint };
-            self.publish(event, outside);
+            let metrics = self.last.clone().map(Into::into);
+            self.publish_in_order(v1::Reported { iteration, metrics, ranks, checkpoint: None }, checkpoint, outside);
         }
         if outside.now() - self.last_progress >= PROGRESS_EVERY {
             self.publish_progress(outside);
@@ -472,7 +498,7 @@ impl Run {
         let event = v1::Progress {
             iteration: self.iterations,
             metrics: self.last.clone().map(Into::into),
-            checkpoints: self.checkpoints.len() as u64,
+            checkpoints: self.saving.count() as u64,
             time_total_s: self.automatic.seconds(now),
         };
         self.publish(event, outside);
@@ -497,7 +523,13 @@ impl Run {
         }
     }
 
-    fn node_of(&self, rank: Rank) -> Option<&NodeId> {
+    pub(crate) fn filesystem(&self) -> Option<v1::PythonFilesystem> {
+        let spec = self.spec.filesystem.clone()?;
+        let runtime = Some(v1::PythonRuntime { executable: spec.executable, path: spec.path });
+        Some(v1::PythonFilesystem { runtime, pickle: spec.pickle })
+    }
+
+    pub(crate) fn node_of(&self, rank: Rank) -> Option<&NodeId> {
         let mut first = 0;
         for share in &self.shares {
             first += share.devices.len();
@@ -509,7 +541,6 @@ impl Run {
     }
 
     fn end(&mut self, ending: Ending, outside: &mut dyn Outside) {
-        self.ended = true;
         self.status = (ending.status, ending.headline.clone());
         self.stack_askers.clear();
         let now = outside.now();
@@ -523,25 +554,85 @@ impl Run {
             if self.last_by_rank[0].get("done").is_none() {
                 last.set("done", Value::Bool(ending.status == RunStatus::Finished));
             }
+            if self.saving.upload > 0.0 && self.last_by_rank[0].get("checkpoint_upload_s").is_none() {
+                last.set("checkpoint_upload_s", Value::Float(self.saving.upload));
+            }
             last.set_default("config", self.config.clone());
         }
         let ranks = (0..)
             .zip(std::mem::take(&mut self.last_by_rank))
             .map(|(rank, metrics)| v1::RankReport { rank, metrics: Some(metrics.into()) })
             .collect();
-        let event = v1::RunEnded {
+        self.ending = Some(v1::RunEnded {
             status: ending.status.name().into(),
             headline: ending.headline,
             failure: ending.failure.map(Into::into),
             failures: ending.failures.into_iter().map(Into::into).collect(),
             metrics: self.last.clone().map(Into::into),
             ranks,
-            checkpoints: self.checkpoints.clone(),
+            checkpoints: self.kept_checkpoints(),
             return_values: ending.return_values.into_iter().map(Option::unwrap_or_default).collect(),
             iterations: self.iterations,
             seconds: self.automatic.seconds(now),
-        };
-        self.publish(event, outside);
+        });
+        if self.mirrored {
+            self.mirror(true, outside);
+        } else {
+            self.tell_ending(outside);
+        }
+    }
+
+    fn tell_ending(&mut self, outside: &mut dyn Outside) {
+        let Some(ending) = self.ending.take() else { return };
+        self.ended = true;
+        self.storage = None;
+        self.drop_checkpoint(None, outside);
+        self.publish(ending, outside);
+    }
+
+    pub(crate) fn take_mirror(&mut self) -> Option<Mirror> {
+        self.mirror.take()
+    }
+
+    /// Sends what has changed to the storage elsewhere, unless that is going on.
+    pub(crate) fn mirror(&mut self, now: bool, outside: &mut dyn Outside) {
+        if let Some(mirror) = self.mirror.take_if(|mirror| now || mirror.is_due()) {
+            outside.mirror(self.id.clone(), mirror);
+        }
+    }
+
+    pub fn on_mirrored(&mut self, mirror: Mirror, result: Result<(), Failure>, outside: &mut dyn Outside) {
+        if let Err(failure) = &result {
+            self.publish(v1::Warning { text: format!("the storage is behind: {}", failure.message) }, outside);
+        }
+        if self.ending.is_none() {
+            self.mirror = Some(mirror);
+            return;
+        }
+        // The round that has just come back may have begun before the end.
+        if !std::mem::take(&mut self.mirrored) {
+            match result {
+                Ok(()) => mirror.remove_local(),
+                Err(_) => {
+                    let text = format!("what the storage lacks is in `{}`", self.path.display());
+                    self.publish(v1::Warning { text }, outside);
+                }
+            }
+            self.tell_ending(outside);
+        } else {
+            outside.mirror(self.id.clone(), mirror);
+        }
+    }
+
+    pub fn on_upkeep_due(&mut self, outside: &mut dyn Outside) {
+        if self.ended || self.ending.is_some() {
+            return;
+        }
+        if let Err(failure) = self.disk.renew(outside.now()) {
+            self.publish(v1::Warning { text: failure.message }, outside);
+        }
+        self.mirror(false, outside);
+        outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
     }
 
     pub fn publish(&mut self, event: impl Into<v1::RunEvent>, outside: &mut dyn Outside) {
@@ -562,6 +653,39 @@ impl Run {
     }
 }
 
-fn rank_of(worker: Option<&v1::WorkerKey>) -> Rank {
+fn reduced(by_rank: &[Option<RankReport>], spec: &RunSpec) -> Option<Metrics> {
+    let metrics: Vec<Option<&Metrics>> = by_rank.iter().map(|report| report.as_ref().map(|r| &r.metrics)).collect();
+    reduce(&metrics, &spec.metrics_reduce)
+}
+
+/// What the run controller is told beyond the size of the group.
+fn options(spec: &RunSpec, saving: &Saving, newest: Option<v1::Checkpoint>) -> RunOptions<RankReport> {
+    let attribute = spec.checkpoint_score_attribute.clone();
+    let rule = RetentionRule {
+        num_to_keep: spec.num_to_keep.map(|count| count as usize),
+        score: attribute.is_some().then_some(spec.checkpoint_score_order),
+    };
+    let of = |attribute: Option<&str>, metrics: &Metrics, iteration: u64| {
+        let mut found = None;
+        metrics.for_each_flat(&mut |name, value| {
+            found = found.or_else(|| value.as_f64().filter(|_| Some(name) == attribute))
+        });
+        found.or((attribute == Some("training_iteration")).then_some(iteration as f64))
+    };
+    let kept = saving.scores(|metrics, iteration| of(attribute.as_deref(), metrics, iteration));
+    let spec = spec.clone();
+    RunOptions {
+        hang_timeout: spec.hang_timeout_s.map(Duration::from_secs_f64),
+        reports: newest.as_ref().map_or(0, |newest| newest.iteration),
+        retention: Retention::new(rule, kept),
+        newest: newest.map(|newest| (newest.iteration, newest.path)),
+        score: Box::new(move |collated| {
+            let metrics = reduced(&collated.by_rank, &spec)?;
+            of(attribute.as_deref(), &metrics, collated.iteration)
+        }),
+    }
+}
+
+pub(crate) fn rank_of(worker: Option<&v1::WorkerKey>) -> Rank {
     Rank(worker.map_or(0, |worker| worker.rank))
 }

@@ -1,6 +1,7 @@
 //! The real world around a `Head`: one task owns it and does one job after the other.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carril_core::Timer;
@@ -8,9 +9,9 @@ use carril_proto::v1;
 use carril_types::{ErrorCode, Failure, NodeId, RunId};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::disk::LocalDisk;
 use crate::head::Head;
-use crate::outside::Outside;
+use crate::mirror::Mirror;
+use crate::outside::{Commit, Disk, OpenRequest, Outside};
 
 /// The files are written out at least after this many jobs, also when more are waiting.
 const FLUSH_EVERY: usize = 64;
@@ -46,12 +47,12 @@ impl HeadHandle {
 }
 
 /// Starts the task. `agents` is the way to each agent.
-pub fn start(agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>) -> HeadHandle {
+pub fn start(agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>, disk: Arc<dyn Disk>) -> HeadHandle {
     let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
     let handle = HeadHandle { jobs };
-    let world = World { agents, handle: handle.clone() };
+    let world = World { agents, disk, handle: handle.clone() };
     tokio::spawn(async move {
-        let mut head = Head::new(Box::new(world), Box::new(LocalDisk));
+        let mut head = Head::new(Box::new(world));
         let mut unflushed = 0;
         while let Some(job) = queue.recv().await {
             job(&mut head);
@@ -69,7 +70,24 @@ pub fn start(agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>) -> 
 
 struct World {
     agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>,
+    disk: Arc<dyn Disk>,
     handle: HeadHandle,
+}
+
+impl World {
+    /// Does what blocks on a thread of its own, and then hands the result to the head.
+    fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        then: impl FnOnce(&mut Head, Result<T, Failure>) + Send + 'static,
+    ) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            let done = tokio::task::spawn_blocking(work).await;
+            let done = done.map_err(|error| Failure::new(ErrorCode::Internal, format!("work was cut short: {error}")));
+            handle.tell(move |head| then(head, done));
+        });
+    }
 }
 
 impl Outside for World {
@@ -102,6 +120,43 @@ impl Outside for World {
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
             handle.tell(move |head| head.on_progress_due(&run));
+        });
+    }
+
+    fn set_upkeep_timer(&mut self, run: RunId, after: Duration) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            handle.tell(move |head| head.on_upkeep_due(&run));
+        });
+    }
+
+    fn open_run(&mut self, request: OpenRequest) {
+        let (disk, id) = (self.disk.clone(), request.id.clone());
+        self.aside(move || disk.open_run(&request), move |head, result| head.on_run_opened(&id, result.flatten()));
+    }
+
+    fn commit(&mut self, run: RunId, mut commit: Commit) {
+        let iteration = commit.iteration;
+        let work = move || {
+            let result = commit.carry_out();
+            (commit.mirror, result)
+        };
+        self.aside(work, move |head, done| match done {
+            Ok((mirror, result)) => head.on_committed(&run, iteration, result, mirror),
+            Err(failure) => head.on_committed(&run, iteration, Err(failure), None),
+        });
+    }
+
+    fn mirror(&mut self, run: RunId, mut mirror: Mirror) {
+        let round = move || {
+            let result = mirror.round();
+            (mirror, result)
+        };
+        self.aside(round, move |head, result| {
+            if let Ok((mirror, result)) = result {
+                head.on_mirrored(&run, mirror, result);
+            }
         });
     }
 

@@ -88,8 +88,10 @@ impl v1::head_server::Head for HeadService {
         if !function.is_empty() && self.blobs.path(function).is_none() {
             return Err(to_status(Failure::new(ErrorCode::NotFound, format!("there is no blob `{function}`"))));
         }
-        let reply = self.head.ask(move |head| head.submit(request)).await;
-        reply.and_then(|reply| reply).map(Response::new).map_err(to_status)
+        let (sender, reply) = oneshot::channel();
+        self.head.tell(move |head| head.submit(request, sender));
+        let ended = |_| Failure::new(ErrorCode::HeadLost, "the head is shutting down");
+        reply.await.map_err(ended).and_then(|reply| reply).map(Response::new).map_err(to_status)
     }
 
     async fn watch_run(&self, request: Request<v1::WatchRequest>) -> Answer<Events> {

@@ -23,6 +23,10 @@ pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
         Event::CheckpointCommitted { iteration, path } => {
             (format!("CheckpointCommitted: report {iteration}, {path}"), true)
         }
+        Event::CheckpointPrepared { rank, iteration, result } => {
+            let how = if result.is_ok() { "prepared" } else { "not prepared" };
+            (format!("CheckpointPrepared: rank {rank}, report {iteration}, {how}"), result.is_err())
+        }
         Event::CheckpointRejected { iteration, .. } => (format!("CheckpointRejected: report {iteration}"), true),
         Event::WorkerReturned { rank, .. } => (format!("WorkerReturned: rank {rank}"), true),
         Event::WorkerFailed(failure) => (format!("WorkerFailed: {}", failure.headline()), true),
@@ -60,6 +64,11 @@ pub(crate) fn name_of(command: &Command<RankReport>) -> Option<String> {
         Command::EndRun(ending) => Some(format!("EndRun: {}, {}", ending.status, ending.headline)),
         Command::GatherStacks { .. } => Some("GatherStacks".to_owned()),
         Command::Warn(text) => Some(format!("Warn: {text}")),
+        Command::StoreCheckpoint { iteration, displaced, .. } => match displaced.as_slice() {
+            [] => Some(format!("StoreCheckpoint: of report {iteration}")),
+            displaced => Some(format!("StoreCheckpoint: of report {iteration}, in place of those of {displaced:?}")),
+        },
+        Command::DropCheckpoint { iteration } => Some(format!("DropCheckpoint: of report {iteration}")),
         Command::CommitReport { .. }
         | Command::Release { .. }
         | Command::SetTimer { .. }

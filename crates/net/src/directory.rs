@@ -33,7 +33,15 @@ pub struct PrivateDirectory {
 
 impl PrivateDirectory {
     pub fn create(random: [u8; 4]) -> Result<Self, DirectoryError> {
-        let root = root()?;
+        Self::create_below(&root()?, random)
+    }
+
+    /// For files of any size: on the disk that has the temporary files, not where memory is the disk.
+    pub fn create_large(random: [u8; 4]) -> Result<Self, DirectoryError> {
+        Self::create_below(&own_below(&std::env::temp_dir())?, random)
+    }
+
+    fn create_below(root: &Path, random: [u8; 4]) -> Result<Self, DirectoryError> {
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let path = root.join(name);
         let io = |source| DirectoryError::Io { path: path.clone(), source };
@@ -69,9 +77,8 @@ pub fn head_sockets() -> Vec<PathBuf> {
 
 /// Removes what processes that are gone have left behind.
 pub fn sweep() {
-    let Ok(root) = root() else { return };
-    let Ok(entries) = fs::read_dir(&root) else { return };
-    for path in entries.flatten().map(|entry| entry.path()) {
+    let roots = [root(), own_below(&std::env::temp_dir())].into_iter().flatten();
+    for path in roots.filter_map(|root| fs::read_dir(root).ok()).flatten().flatten().map(|entry| entry.path()) {
         let dead = if path.join("lock").exists() { lock_of(&path).is_ok() } else { is_old(&path) };
         if dead {
             let _ = fs::remove_dir_all(&path);
@@ -91,13 +98,17 @@ fn lock_of(directory: &Path) -> io::Result<Flock<File>> {
 
 /// `carril-UID` below `$XDG_RUNTIME_DIR` or the temporary directory, made if need be.
 fn root() -> Result<PathBuf, DirectoryError> {
-    let uid = nix::unistd::geteuid().as_raw();
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| is_writable(path));
     let base = [runtime, Some(std::env::temp_dir())]
         .into_iter()
         .flatten()
         .find(|path| path.as_os_str().len() <= LONGEST)
         .unwrap_or_else(|| PathBuf::from("/tmp"));
+    own_below(&base)
+}
+
+fn own_below(base: &Path) -> Result<PathBuf, DirectoryError> {
+    let uid = nix::unistd::geteuid().as_raw();
     let root = base.join(format!("carril-{uid}"));
     match DirBuilder::new().mode(0o700).create(&root) {
         Ok(()) => {}

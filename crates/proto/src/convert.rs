@@ -191,7 +191,9 @@ kinds!(
     Start(Group),
     Stop(StopGroup),
     WaitOver(WaitOver),
-    Stacks(GatherStacks)
+    Stacks(GatherStacks),
+    Upload(UploadCheckpoint),
+    Drop(DropCheckpoint)
 );
 kinds!(
     AgentMessage,
@@ -205,7 +207,9 @@ kinds!(
     Exited(WorkerExited),
     Waits(WorkerWaits),
     Output(WorkerOutput),
-    Stacks(StacksGathered)
+    Stacks(StacksGathered),
+    Prepared(CheckpointPrepared),
+    Uploaded(CheckpointUploaded)
 );
 kinds!(
     WorkerMessage,

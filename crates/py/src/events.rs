@@ -83,7 +83,7 @@ fn ranks(py: Python<'_>, reports: Vec<v1::RankReport>) -> PyResult<Bound<'_, PyD
     Ok(dict)
 }
 
-fn checkpoint(py: Python<'_>, checkpoint: v1::Checkpoint) -> PyResult<Bound<'_, PyDict>> {
+pub fn checkpoint(py: Python<'_>, checkpoint: v1::Checkpoint) -> PyResult<Bound<'_, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("index", checkpoint.index)?;
     dict.set_item("path", checkpoint.path)?;
@@ -132,5 +132,24 @@ fn failure_dict<'py>(py: Python<'py>, failure: &Failure) -> PyResult<Bound<'py, 
     dict.set_item("retryable", code.retryable())?;
     dict.set_item("message", &failure.message)?;
     dict.set_item("hints", &failure.hints)?;
+    Ok(dict)
+}
+
+/// A checkpoint as a run's storage has it.
+pub fn listed(py: Python<'_>, listed: carril_store::Listed) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("name", listed.name)?;
+    match listed.state {
+        Ok(manifest) => {
+            dict.set_item("iteration", manifest.iteration)?;
+            dict.set_item("bytes", manifest.files.iter().map(|file| file.size).sum::<u64>())?;
+            dict.set_item("created", manifest.created)?;
+            dict.set_item("metrics", metrics(py, Some(manifest.reported().into()))?)?;
+            dict.set_item("damage", py.None())?;
+        }
+        Err(damage) => {
+            dict.set_item("damage", damage.to_string())?;
+        }
+    }
     Ok(dict)
 }

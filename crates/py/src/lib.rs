@@ -9,6 +9,7 @@ mod door;
 mod errors;
 mod events;
 mod session;
+mod storage;
 mod values;
 
 use pyo3::prelude::*;
@@ -22,6 +23,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<client::Run>()?;
     module.add_class::<session::Session>()?;
+    module.add_class::<storage::Storage>()?;
     module.add_class::<values::Opaque>()?;
     module.add_function(wrap_pyfunction!(values::to_plain, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;

@@ -1,14 +1,16 @@
 //! A worker's session.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use carril_types::{ErrorCode, Failure, Rank, WorkerFailure};
-use carril_worker::ReportOptions;
+use carril_worker::{ReportOptions, Saving};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::door::leave;
 use crate::errors::raise;
+use crate::events;
 use crate::values::{Unpicklable, to_metrics};
 
 #[pyclass(frozen, module = "carril._native")]
@@ -70,6 +72,16 @@ impl Session {
     }
 
     #[getter]
+    fn storage(&self) -> &str {
+        &self.inner.assignment().storage
+    }
+
+    #[getter]
+    fn filesystem_path(&self) -> &str {
+        &self.inner.assignment().filesystem_path
+    }
+
+    #[getter]
     fn devices(&self) -> Vec<String> {
         self.inner.assignment().devices.clone()
     }
@@ -84,7 +96,7 @@ impl Session {
         self.inner.ready(stacks);
     }
 
-    #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None))]
+    #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None, mode="sync"))]
     fn report(
         &self,
         py: Python<'_>,
@@ -92,22 +104,48 @@ impl Session {
         directory: Option<PathBuf>,
         r#move: bool,
         checkpoint_name: Option<String>,
+        mode: &str,
     ) -> PyResult<()> {
         let metrics = to_metrics(metrics, Unpicklable::Refuse)?;
-        let options = ReportOptions { checkpoint: directory, give_away: r#move, name: checkpoint_name };
+        let saving = saving_of(py, mode)?;
+        let options = ReportOptions { checkpoint: directory, give_away: r#move, name: checkpoint_name, saving };
         let runtime = self.inner.runtime();
         if self.inner.is_ahead() {
             leave(py, runtime, self.inner.wait_for_room())?;
         }
+        let began = Instant::now();
+        let mut stall = Duration::ZERO;
         if options.checkpoint.is_some() {
             leave(py, runtime, self.inner.store_checkpoint(&options))?;
+            stall = began.elapsed();
         }
-        self.inner.report(metrics, &options).map_err(|error| raise(py, error.into()))
+        self.inner.report(metrics, &options, stall).map_err(|error| raise(py, error.into()))?;
+        if self.inner.waits_for_commit(&options) {
+            leave(py, runtime, self.inner.latest_checkpoint())?;
+        }
+        Ok(())
     }
 
     fn latest_checkpoint(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        let path = leave(py, self.inner.runtime(), self.inner.latest_checkpoint())?;
-        Ok(path.map(|path| path.display().to_string()))
+        leave(py, self.inner.runtime(), self.inner.latest_checkpoint())
+    }
+
+    #[pyo3(signature = (timeout=None))]
+    fn checkpoints<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let patience = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let settled = async {
+            let latest = self.inner.latest_checkpoint();
+            match patience {
+                // What is there by then is what is shown.
+                Some(patience) => {
+                    tokio::time::timeout(patience, latest).await.map_or(Ok(()), |latest| latest.map(drop))
+                }
+                None => latest.await.map(drop),
+            }
+        };
+        leave(py, self.inner.runtime(), settled)?;
+        let kept = leave(py, self.inner.runtime(), self.inner.checkpoints())?;
+        kept.into_iter().map(|checkpoint| events::checkpoint(py, checkpoint)).collect()
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
@@ -151,7 +189,7 @@ impl Session {
 
     #[pyo3(signature = (within=0.0))]
     fn is_told_to_exit(&self, py: Python<'_>, within: f64) -> PyResult<bool> {
-        let within = std::time::Duration::try_from_secs_f64(within).unwrap_or_default();
+        let within = Duration::try_from_secs_f64(within).unwrap_or_default();
         leave(py, self.inner.runtime(), async { Ok(self.inner.is_told_to_exit(within).await) })
     }
 
@@ -160,5 +198,14 @@ impl Session {
             self.inner.wait_exit().await;
             Ok(())
         })
+    }
+}
+
+fn saving_of(py: Python<'_>, mode: &str) -> PyResult<Saving> {
+    match mode {
+        "sync" => Ok(Saving::Sync),
+        "async" => Ok(Saving::Async),
+        "in_place" => Ok(Saving::InPlace),
+        other => Err(raise(py, Failure::new(ErrorCode::Internal, format!("`{other}` is no way of saving")))),
     }
 }

@@ -37,13 +37,20 @@ pub struct Fixture {
 impl Fixture {
     /// `bin` is the directory in which the built programs lie.
     pub async fn start(bin: &Path, cpus: f64) -> Self {
+        let storage = tempfile::tempdir().expect("there is a temporary directory");
+        Self::start_on(bin, cpus, storage, &[]).await
+    }
+
+    /// On storage that is there already, with more environment for the head.
+    pub async fn start_on(bin: &Path, cpus: f64, storage: tempfile::TempDir, more: &[(&str, &str)]) -> Self {
         // A runtime directory of its own: the heads of other tests are not seen.
         let runtime = tempfile::tempdir().expect("there is a temporary directory");
-        let environment = vec![("XDG_RUNTIME_DIR".to_owned(), runtime.path().display().to_string())];
+        let runtime_directory = runtime.path().display().to_string();
+        let more = more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let environment = [("XDG_RUNTIME_DIR".to_owned(), runtime_directory)].into_iter().chain(more).collect();
         let options = PrivateOptions { cpus: Some(cpus), environment, ..PrivateOptions::default() };
         let head = start_private(&bin.join("carril"), std::process::id(), &options).expect("a private head starts");
         let client = Client::connect(&head.socket).await.expect("it answers");
-        let storage = tempfile::tempdir().expect("there is a temporary directory");
         Self { head, client, storage, runtime, worker: bin.join("carril-test-worker"), names: std::cell::Cell::new(0) }
     }
 
@@ -64,6 +71,10 @@ impl Fixture {
             record: "{}".into(),
             threads_per_worker: 1.0,
             hang_timeout_s: None,
+            filesystem: None,
+            num_to_keep: None,
+            checkpoint_score_attribute: None,
+            checkpoint_score_order: Default::default(),
         }
     }
 
@@ -98,6 +109,14 @@ impl Fixture {
                 Kind::Progress(_) | Kind::Failed(_) => {}
             }
         }
+    }
+}
+
+impl Fixture {
+    /// Ends the head as a crash would, and hands back what is on the disk.
+    pub fn into_storage(mut self) -> tempfile::TempDir {
+        let empty = tempfile::tempdir().expect("there is a temporary directory");
+        std::mem::replace(&mut self.storage, empty)
     }
 }
 

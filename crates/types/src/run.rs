@@ -28,6 +28,8 @@ pub const AUTOMATIC_FIELDS: &[&str] = &[
     "done",
     "config",
     "checkpoint_dir_name",
+    "checkpoint_stall_s",
+    "checkpoint_upload_s",
 ];
 
 /// The interpreter that Python workers are forked from.
@@ -36,6 +38,25 @@ pub const AUTOMATIC_FIELDS: &[&str] = &[
 pub struct PythonRuntime {
     pub executable: String,
     pub path: Vec<String>,
+}
+
+/// A pyarrow or fsspec object, pickled into a blob, with the interpreter that understands it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FilesystemSpec {
+    pub executable: String,
+    pub path: Vec<String>,
+    /// The blob's hash.
+    pub pickle: String,
+}
+
+/// Which of two scores is the better one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ScoreOrder {
+    #[default]
+    Max,
+    Min,
 }
 
 /// How a worker is started. The protocol beyond that knows no language.
@@ -56,7 +77,7 @@ pub enum Reduce {
     Max,
 }
 
-/// What to do when the run's directory holds a run that has ended.
+/// What to do when the run's directory holds a run that has finished. One that has not is gone on with in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExisting {
@@ -90,6 +111,15 @@ pub struct RunSpec {
     /// A rank without progress for so many seconds ends the run. Without it, ten minutes bring a warning.
     #[serde(default)]
     pub hang_timeout_s: Option<f64>,
+    #[serde(default)]
+    pub filesystem: Option<FilesystemSpec>,
+    #[serde(default)]
+    pub num_to_keep: Option<u32>,
+    /// A metric, `a/b` for a nested one. Without it, newer checkpoints are better.
+    #[serde(default)]
+    pub checkpoint_score_attribute: Option<String>,
+    #[serde(default)]
+    pub checkpoint_score_order: ScoreOrder,
 }
 
 fn one() -> f64 {
@@ -126,8 +156,12 @@ impl RunSpec {
         if self.name.len() > 200 {
             return wrong("name", format!("has {} bytes: a directory's name has at most 200", self.name.len()));
         }
-        if !self.storage_path.starts_with('/') {
-            return wrong("storage_path", format!("is `{}`: it must be an absolute path", self.storage_path));
+        let absolute = self.storage_path.starts_with('/') || self.storage_path.contains("://");
+        if !absolute && self.filesystem.is_none() {
+            return wrong("storage_path", format!("is `{}`: it must be an absolute path or a URI", self.storage_path));
+        }
+        if self.num_to_keep == Some(0) {
+            return wrong("num_to_keep", "must be at least 1".into());
         }
         if let Some(seconds) = self.hang_timeout_s
             && !(seconds.is_finite() && seconds > 0.0)

@@ -8,4 +8,4 @@ mod link;
 mod session;
 
 pub use error::SessionError;
-pub use session::{ReportOptions, Session, stack_signal};
+pub use session::{ReportOptions, Saving, Session, stack_signal};

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carril_net::from_status;
 use carril_proto::v1;
@@ -26,6 +26,18 @@ pub struct ReportOptions {
     pub give_away: bool,
     /// The checkpoint's name, instead of the counted one.
     pub name: Option<String>,
+    pub saving: Saving,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Saving {
+    /// With storage elsewhere, the report waits for the commit.
+    #[default]
+    Sync,
+    /// The report waits for its files to be taken, and for nothing else.
+    Async,
+    /// The directory names a place in the run's storage where the files are already.
+    InPlace,
 }
 
 pub struct Session {
@@ -39,7 +51,7 @@ pub struct Session {
 }
 
 enum Latest {
-    Known(Option<PathBuf>),
+    Known(Option<String>),
     /// Came with this report, and may not be committed yet.
     Reported(u64),
 }
@@ -60,14 +72,14 @@ impl Session {
     fn connect(socket: PathBuf, key: WorkerKey) -> Result<Self, SessionError> {
         let link = Link::open(socket, &key)?;
         let log = ReportLogWriter::open(Path::new(&link.assignment.report_log)).map_err(Failure::from)?;
-        let latest =
-            Some(link.assignment.latest_checkpoint.as_str()).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let latest = Some(link.assignment.latest_checkpoint.clone()).filter(|path| !path.is_empty());
+        let reports = link.assignment.reports;
         Ok(Self {
             granted: AtomicU64::new(link.assignment.granted),
             key,
             link,
             log: Mutex::new(log),
-            reports: AtomicU64::new(0),
+            reports: AtomicU64::new(reports),
             collectives: AtomicU64::new(0),
             latest: Mutex::new(Latest::Known(latest)),
         })
@@ -106,7 +118,8 @@ impl Session {
     }
 
     /// Appends to this rank's log. Waits for nobody: see `is_ahead` and `store_checkpoint` for what must come first.
-    pub fn report(&self, metrics: Metrics, options: &ReportOptions) -> Result<(), SessionError> {
+    /// `stall` is how long the caller has waited for its files to be taken.
+    pub fn report(&self, metrics: Metrics, options: &ReportOptions, stall: Duration) -> Result<(), SessionError> {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let sequence = self.reports.load(Ordering::Relaxed);
         let report = v1::Report {
@@ -115,6 +128,8 @@ impl Session {
             metrics: Some(metrics.into()),
             checkpoint: options.checkpoint.is_some(),
             checkpoint_name: options.name.clone().unwrap_or_default(),
+            droppable: options.saving == Saving::Async,
+            stall_s: stall.as_secs_f64(),
         };
         log.append(|out| report.encode(out).expect("a Vec has room"))
             .map_err(|source| SessionError::ReportLog { source })?;
@@ -125,32 +140,57 @@ impl Session {
         Ok(())
     }
 
-    /// Stores the files for the next report; returns when the caller may do with them what it wants.
+    /// Has the files for the next report taken; returns when the caller may do with them what it wants.
     pub async fn store_checkpoint(&self, options: &ReportOptions) -> Result<(), Failure> {
         let Some(directory) = &options.checkpoint else { return Ok(()) };
+        self.wait("place", self.reports.load(Ordering::Relaxed), Vec::new()).await?;
+        let mut directory = directory.display().to_string();
+        if options.saving == Saving::InPlace {
+            let storage = self.assignment().storage.trim_end_matches('/');
+            let inside = directory.strip_prefix(storage).and_then(|rest| rest.strip_prefix('/'));
+            let outside = || Failure::new(ErrorCode::InvalidConfig, format!("`{directory}` is not inside `{storage}`"));
+            directory = inside.ok_or_else(outside)?.trim_matches('/').to_owned();
+        }
         let request = v1::StoreRequest {
             worker: Some(self.key.clone().into()),
             sequence: self.reports.load(Ordering::Relaxed),
-            directory: directory.display().to_string(),
+            directory,
             r#move: options.give_away,
+            in_place: options.saving == Saving::InPlace,
         };
         let stored = self.link.client().store_checkpoint(request).await;
         stored.map(drop).map_err(|status| from_status(status, ErrorCode::AgentLost))
     }
 
-    /// The newest checkpoint as this rank knows it; waits for the commit of one that it just reported.
-    pub async fn latest_checkpoint(&self) -> Result<Option<PathBuf>, Failure> {
+    /// Whether a report with a checkpoint has to wait for its commit: the promise of SYNC where the files go elsewhere.
+    pub fn waits_for_commit(&self, options: &ReportOptions) -> bool {
+        let assignment = self.assignment();
+        let elsewhere = assignment.storage != assignment.run_directory || !assignment.filesystem_path.is_empty();
+        options.checkpoint.is_some() && options.saving == Saving::Sync && elsewhere
+    }
+
+    /// The newest checkpoint as this rank knows it, as a path or URI; waits until one that it just reported is settled.
+    pub async fn latest_checkpoint(&self) -> Result<Option<String>, Failure> {
         let sequence = match &*self.latest.lock().unwrap_or_else(PoisonError::into_inner) {
             Latest::Known(path) => return Ok(path.clone()),
             Latest::Reported(sequence) => *sequence,
         };
         let path = self.wait("checkpoint", sequence, Vec::new()).await?;
-        let path = PathBuf::from(String::from_utf8_lossy(&path).into_owned());
+        let path = Some(String::from_utf8_lossy(&path).into_owned()).filter(|path| !path.is_empty());
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*latest, Latest::Reported(newest) if newest == sequence) {
-            *latest = Latest::Known(Some(path.clone()));
+            *latest = Latest::Known(path.clone());
         }
-        Ok(Some(path))
+        Ok(path)
+    }
+
+    /// The checkpoints that are kept, the best last.
+    pub async fn checkpoints(&self) -> Result<Vec<v1::Checkpoint>, Failure> {
+        let list = self.wait("checkpoints", self.reports.load(Ordering::Relaxed), Vec::new()).await?;
+        let list = v1::CheckpointList::decode(list.as_slice());
+        let broken =
+            |error| Failure::new(ErrorCode::Internal, format!("the list of checkpoints cannot be read: {error}"));
+        list.map(|list| list.checkpoints).map_err(broken)
     }
 
     pub async fn barrier(&self) -> Result<(), Failure> {

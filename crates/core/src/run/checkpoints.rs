@@ -13,6 +13,8 @@ use carril_types::{ErrorCode, Failure, Rank};
 use super::{Command, Outcome, RunMachine, release};
 use crate::retention::{Kept, Retention};
 
+type Prepared = (Rank, Result<(), Failure>);
+
 /// One that is being stored, one that waits, and the newest.
 pub(super) const PLACES: usize = 3;
 /// A rank asks for its last checkpoint, so only the newest few outcomes are ever looked up.
@@ -32,7 +34,7 @@ pub(super) struct Checkpoints {
     /// Who has reported one with which report, before all ranks have.
     reported: BTreeMap<u64, Vec<Rank>>,
     droppable: BTreeMap<u64, bool>,
-    prepared: BTreeMap<u64, Vec<(Rank, Result<(), Failure>)>>,
+    prepared: BTreeMap<u64, Vec<Prepared>>,
     pending: VecDeque<Pending>,
     settled: VecDeque<u64>,
     newest: Option<(u64, String)>,

@@ -1,6 +1,7 @@
 //! A worker whose behaviour is its arguments, one word after the other:
 //!
-//! `report N`, `print N` (lines), `checkpoint` (reports one), `barrier`, `rank R WORD…` (only on that rank, one word and its
+//! `report N`, `print N` (lines), `checkpoint` (reports one, given away), `copy` (one that is copied), `async` (one that is
+//! not waited for), `barrier`, `rank R WORD…` (only on that rank, one word and its
 //! number), `exit C`, `abort`, `panic`, `kill` (itself, SIGKILL), `hang`, `orphan` (leaves a child in a session of its own that
 //! ignores SIGTERM), `child` (leaves one in its own session), `latest` (prints the latest checkpoint).
 
@@ -8,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use carril_types::{ErrorCode, Failure, Metrics, Value, WorkerFailure};
-use carril_worker::{ReportOptions, Session};
+use carril_worker::{ReportOptions, Saving, Session};
 
 fn main() -> ExitCode {
     let session = match Session::from_environment() {
@@ -68,7 +69,9 @@ fn act(session: &Session, word: &str, argument: Option<&str>) -> Result<(), Fail
     match word {
         "report" => (0..number(argument)).try_for_each(|step| report(session, step, &ReportOptions::default()))?,
         "print" => (0..number(argument)).for_each(|line| println!("line {line} of rank {}", session.key().rank)),
-        "checkpoint" => checkpoint(session)?,
+        "checkpoint" => checkpoint(session, true, Saving::Sync)?,
+        "copy" => checkpoint(session, false, Saving::Sync)?,
+        "async" => checkpoint(session, false, Saving::Async)?,
         "latest" => println!("latest {:?}", runtime.block_on(session.latest_checkpoint())?),
         "barrier" => runtime.block_on(session.barrier())?,
         "exit" => std::process::exit(number(argument) as i32),
@@ -94,18 +97,24 @@ fn report(session: &Session, step: u64, options: &ReportOptions) -> Result<(), F
         ("step".into(), Value::Int(step as i64)),
         ("rank".into(), Value::Int(i64::from(session.key().rank.0))),
     ]);
-    Ok(session.report(metrics, options)?)
+    session.report(metrics, options, Duration::ZERO)?;
+    if session.waits_for_commit(options) {
+        session.runtime().block_on(session.latest_checkpoint())?;
+    }
+    Ok(())
 }
 
-fn checkpoint(session: &Session) -> Result<(), Failure> {
+fn checkpoint(session: &Session, give_away: bool, saving: Saving) -> Result<(), Failure> {
     let directory = std::env::temp_dir().join(format!("carril-test-{}", std::process::id()));
     let write = || {
         std::fs::create_dir_all(&directory)?;
         std::fs::write(directory.join(format!("rank_{}.txt", session.key().rank)), "weights")
     };
     write().map_err(|error| Failure::new(ErrorCode::Checkpoint, error.to_string()))?;
-    let options = ReportOptions { checkpoint: Some(directory), give_away: true, name: None };
-    report(session, 0, &options)
+    let options = ReportOptions { checkpoint: Some(directory.clone()), give_away, name: None, saving };
+    let result = report(session, 0, &options);
+    let _ = std::fs::remove_dir_all(directory);
+    result
 }
 
 fn leave_child(script: &str) {

@@ -1,0 +1,122 @@
+//! The files of checkpoints on this node: taken from the workers, prepared, uploaded, dropped.
+//!
+//! Everything here is blocking file work on a thread of its own; the agent only hears how it went. What was taken is the
+//! agent's: the death of the worker after that loses nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use carril_proto::v1;
+use carril_store::{PythonFilesystem, Storage, StoreError, StoredFile, Take};
+use carril_types::{ErrorCode, Failure, Rank};
+
+/// Where the checkpoints of one run lie until they are stored.
+#[derive(Clone, Debug)]
+pub struct SavePlace {
+    pub spool: PathBuf,
+    /// The run's own directory, where that is its storage: files become a checkpoint by being renamed.
+    pub run: Option<PathBuf>,
+    pub storage: String,
+    pub filesystem: Option<PythonFilesystem>,
+}
+
+impl SavePlace {
+    /// `spool` is this agent's place for runs that are kept elsewhere.
+    pub fn of(group: &v1::Group, spool: &Path, blob: impl Fn(&str) -> Option<PathBuf>) -> Self {
+        let filesystem = group.filesystem.clone().and_then(|filesystem| python_filesystem(filesystem, blob));
+        let local = filesystem.is_none() && group.storage == group.run_directory;
+        let run = local.then(|| PathBuf::from(&group.run_directory));
+        let spool = match &run {
+            Some(run) => run.join(".staging"),
+            None => spool.join(&group.run_id),
+        };
+        Self { spool, run, storage: group.storage.clone(), filesystem }
+    }
+
+    pub fn of_rank(&self, iteration: u64, rank: Rank) -> PathBuf {
+        self.spool.join(iteration.to_string()).join(format!("rank_{rank}"))
+    }
+
+    /// Brings a rank's files into the spool; they are the caller's again when this returns.
+    pub fn take(
+        &self,
+        iteration: u64,
+        rank: Rank,
+        from: &Path,
+        give_away: bool,
+    ) -> Result<Vec<StoredFile>, StoreError> {
+        let to = self.of_rank(iteration, rank);
+        let durable = self.run.is_some();
+        carril_store::take(&Take { from, to: &to, run: self.run.as_deref(), give_away, durable })
+    }
+
+    /// Makes what was taken safe, and counts it.
+    pub fn prepare(&self, iteration: u64, rank: Rank, files: Vec<StoredFile>) -> Result<v1::Shard, StoreError> {
+        let spool = self.of_rank(iteration, rank);
+        let files = carril_store::prepare(&spool, files, self.run.is_some())?;
+        Ok(shard(rank, spool, files))
+    }
+
+    /// Files that are in the run's storage already are looked at when every rank has written its own.
+    pub fn prepare_in_place(&self, rank: Rank) -> v1::Shard {
+        shard(rank, PathBuf::new(), Vec::new())
+    }
+
+    pub fn forget(&self, iteration: Option<u64>) {
+        let gone = match iteration {
+            Some(iteration) => self.spool.join(iteration.to_string()),
+            None => self.spool.clone(),
+        };
+        // Best effort: the run's end sweeps what is left.
+        let _ = fs::remove_dir_all(gone);
+    }
+}
+
+/// Brings what was prepared to the storage.
+pub fn upload(order: &v1::UploadCheckpoint, storage: &Storage) -> Result<(), Failure> {
+    for shard in &order.shards {
+        let files: Vec<StoredFile> = shard.files.iter().map(from_wire).collect();
+        carril_store::upload(storage, &order.name, Path::new(&shard.spool), &files)?;
+    }
+    Ok(())
+}
+
+pub fn python_filesystem(
+    filesystem: v1::PythonFilesystem,
+    blob: impl Fn(&str) -> Option<PathBuf>,
+) -> Option<PythonFilesystem> {
+    let runtime = filesystem.runtime.unwrap_or_default();
+    let pickle = blob(&filesystem.pickle)?;
+    Some(PythonFilesystem { executable: runtime.executable, path: runtime.path, pickle })
+}
+
+fn shard(rank: Rank, spool: PathBuf, files: Vec<StoredFile>) -> v1::Shard {
+    v1::Shard { rank: rank.0, spool: spool.display().to_string(), files: files.into_iter().map(to_wire).collect() }
+}
+
+fn to_wire(file: StoredFile) -> v1::StoredFile {
+    v1::StoredFile { path: file.path, size: file.size, crc32c: file.crc32c }
+}
+
+fn from_wire(file: &v1::StoredFile) -> StoredFile {
+    StoredFile { path: file.path.clone(), size: file.size, crc32c: file.crc32c }
+}
+
+pub fn cut_short(error: tokio::task::JoinError) -> Failure {
+    Failure::new(ErrorCode::Internal, format!("the work on a checkpoint did not end: {error}"))
+}
+
+/// Whether it is the machine's fault and not the caller's: what a directory holds, and whether it is there, is the caller's.
+pub fn is_trouble(error: &StoreError) -> bool {
+    use std::io::ErrorKind as Kind;
+    match error {
+        StoreError::NoSpace { .. } => true,
+        StoreError::Io { source, .. } => match source.kind() {
+            Kind::NotFound | Kind::PermissionDenied | Kind::NotADirectory | Kind::IsADirectory => false,
+            // A link in a circle is told by its number alone.
+            Kind::InvalidInput | Kind::InvalidData => false,
+            _ => source.raw_os_error() != Some(nix::libc::ELOOP),
+        },
+        _ => false,
+    }
+}

@@ -1,0 +1,61 @@
+//! `carril checkpoints RUN`: what there is to go on from.
+
+use carril_store::{Damage, Listed, Manifest, Storage as Place, list_checkpoints, verify};
+use carril_types::Failure;
+use clap::Args;
+
+use crate::find::{Storage, block_on};
+use crate::table::{local_time, own_metrics, print_table, size};
+
+#[derive(Args)]
+pub struct Checkpoints {
+    /// The run's name, id, directory or URI
+    run: String,
+    /// List only: do not read the files to see that they are whole
+    #[arg(long)]
+    no_verify: bool,
+    #[command(flatten)]
+    storage: Storage,
+}
+
+impl Checkpoints {
+    pub fn run(self) -> Result<(), Failure> {
+        let location = block_on(self.storage.location_of(&self.run))?;
+        let place = Place::open(&location, None)?;
+        let listed = list_checkpoints(&place)?;
+        if listed.is_empty() {
+            println!("no checkpoints in {location}");
+            return Ok(());
+        }
+        let mut table =
+            vec![["checkpoint", "report", "saved", "files", "size", "state", "metrics"].map(str::to_owned).to_vec()];
+        for Listed { name, state } in listed {
+            let state = match state {
+                Ok(manifest) if self.no_verify => Ok(manifest),
+                Ok(_) => verify(&place.join(&name))?,
+                damaged => damaged,
+            };
+            table.push(row(name, &state, self.no_verify));
+        }
+        print_table(&table);
+        Ok(())
+    }
+}
+
+fn row(name: String, state: &Result<Manifest, Damage>, unread: bool) -> Vec<String> {
+    match state {
+        Err(damage) => {
+            let nothing = || "-".to_owned();
+            vec![name, nothing(), nothing(), nothing(), nothing(), format!("damaged: {damage}")]
+        }
+        Ok(manifest) => vec![
+            name,
+            manifest.iteration.to_string(),
+            local_time(manifest.created),
+            manifest.files.len().to_string(),
+            size(manifest.files.iter().map(|file| file.size).sum()),
+            if unread { "not read" } else { "verified" }.to_owned(),
+            own_metrics(&manifest.reported()),
+        ],
+    }
+}

@@ -1,0 +1,299 @@
+//! The head's part in saving a checkpoint: it collects what the agents have prepared, has it uploaded where the storage is
+//! elsewhere, has it committed, and tells whoever waits.
+//!
+//! SAVING-1: a report with a checkpoint, and every one after it, reaches the watchers when the checkpoint is settled: what a
+//!   callback is given exists.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use carril_core::{Event, Kept};
+use carril_proto::v1;
+use carril_store::{Header, Manifest, Shard, StoredFile, json_of};
+use carril_types::{Failure, Metrics, Rank, Value};
+
+use crate::outside::{Commit, Committed, Outside};
+use crate::run::{Run, rank_of};
+
+/// A checkpoint on its way.
+#[derive(Default)]
+struct Save {
+    name: String,
+    metrics: Metrics,
+    shards: Vec<Shard>,
+    in_place: Option<String>,
+    /// Agents that have not told yet how their upload went.
+    uploads: usize,
+    displaced: Vec<u64>,
+    began: f64,
+}
+
+/// A report that watchers hear of later.
+struct Held {
+    report: v1::Reported,
+    waits: bool,
+}
+
+pub(crate) struct Saving {
+    saves: BTreeMap<u64, Save>,
+    /// What is kept, by report.
+    kept: BTreeMap<u64, (String, v1::Checkpoint)>,
+    held: VecDeque<Held>,
+    next: u32,
+    first_size_told: bool,
+    /// What the callers have waited, and what storing has taken, in seconds.
+    pub stall: f64,
+    pub upload: f64,
+}
+
+impl Saving {
+    pub fn new(location: &str, checkpoints: Vec<(String, Manifest)>, next: u32) -> Self {
+        let kept = checkpoints.into_iter().zip(0..).map(|((name, manifest), index)| {
+            let checkpoint = v1::Checkpoint {
+                index,
+                path: format!("{}/{name}", location.trim_end_matches('/')),
+                metrics: Some(manifest.reported().into()),
+                iteration: manifest.iteration,
+            };
+            (manifest.iteration, (name, checkpoint))
+        });
+        let kept = kept.collect();
+        let (saves, held) = (BTreeMap::new(), VecDeque::new());
+        Self { saves, kept, held, next, first_size_told: false, stall: 0.0, upload: 0.0 }
+    }
+
+    pub fn count(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub fn newest(&self) -> Option<&v1::Checkpoint> {
+        self.kept.values().next_back().map(|(_, checkpoint)| checkpoint)
+    }
+
+    /// What the retention starts from.
+    pub fn scores(&self, score: impl Fn(&Metrics, u64) -> Option<f64>) -> Vec<Kept> {
+        let scored = |(iteration, (_, checkpoint)): (&u64, &(String, v1::Checkpoint))| {
+            let metrics = checkpoint.metrics.clone().unwrap_or_default().into();
+            Kept { iteration: *iteration, score: score(&metrics, *iteration) }
+        };
+        self.kept.iter().map(scored).collect()
+    }
+
+    /// The name of the checkpoint that comes with this report: the lowest rank that gave one wins.
+    pub fn begin(&mut self, iteration: u64, given: Option<&str>) -> String {
+        let save = self.saves.entry(iteration).or_default();
+        save.name = match (&save.in_place, given) {
+            (Some(name), _) => name.clone(),
+            (None, Some(name)) => name.to_owned(),
+            (None, None) => {
+                self.next += 1;
+                format!("checkpoint_{:06}", self.next - 1)
+            }
+        };
+        save.name.clone()
+    }
+
+    pub fn set_metrics(&mut self, iteration: u64, metrics: Metrics) {
+        self.saves.entry(iteration).or_default().metrics = metrics;
+    }
+}
+
+impl Run {
+    pub(crate) fn on_prepared(&mut self, prepared: v1::CheckpointPrepared, outside: &mut dyn Outside) {
+        let rank = rank_of(prepared.worker.as_ref());
+        let result = match (prepared.shard, prepared.failure) {
+            (_, Some(failure)) => Err(failure.into()),
+            (shard, None) => {
+                let save = self.saving.saves.entry(prepared.iteration).or_default();
+                save.shards.push(from_wire(shard.unwrap_or_default()));
+                save.shards.sort_by_key(|shard| shard.rank);
+                if !prepared.in_place.is_empty() {
+                    save.name.clone_from(&prepared.in_place);
+                    save.in_place = Some(prepared.in_place);
+                }
+                Ok(())
+            }
+        };
+        self.decide(Event::CheckpointPrepared { rank, iteration: prepared.iteration, result }, outside);
+    }
+
+    pub(crate) fn store(&mut self, iteration: u64, displaced: Vec<u64>, outside: &mut dyn Outside) {
+        let Some(storage) = &self.storage else { return };
+        let elsewhere = storage.local_path().is_none();
+        let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
+        save.began = outside.now();
+        save.displaced = displaced;
+        if save.in_place.is_none()
+            && let Err(conflict) = carril_store::conflicts(&save.shards)
+        {
+            return self.reject(iteration, conflict.into(), outside);
+        }
+        if elsewhere && save.in_place.is_none() {
+            self.upload(iteration, outside);
+        } else {
+            self.commit(iteration, outside);
+        }
+    }
+
+    /// Each agent brings its own ranks' files; one that several ranks have is brought by the lowest.
+    fn upload(&mut self, iteration: u64, outside: &mut dyn Outside) {
+        let Some(save) = self.saving.saves.get(&iteration) else { return };
+        let mut seen = std::collections::BTreeSet::new();
+        let mut orders: BTreeMap<carril_types::NodeId, Vec<v1::Shard>> = BTreeMap::new();
+        for shard in &save.shards {
+            let files = shard.files.iter().filter(|file| seen.insert(file.path.clone())).map(to_wire).collect();
+            let spool = shard.spool.display().to_string();
+            if let Some(node) = self.node_of(shard.rank) {
+                orders.entry(node.clone()).or_default().push(v1::Shard { rank: shard.rank.0, spool, files });
+            }
+        }
+        let (name, count) = (save.name.clone(), orders.len());
+        for (node, shards) in orders {
+            let order = v1::UploadCheckpoint {
+                run_id: self.id.as_str().to_owned(),
+                attempt: self.machine.attempt().0,
+                iteration,
+                name: name.clone(),
+                shards,
+                storage: self.location.clone(),
+                filesystem: self.filesystem(),
+            };
+            outside.to_agent(&node, order.into());
+        }
+        if let Some(save) = self.saving.saves.get_mut(&iteration) {
+            save.uploads = count;
+        }
+    }
+
+    pub(crate) fn on_uploaded(&mut self, uploaded: v1::CheckpointUploaded, outside: &mut dyn Outside) {
+        let iteration = uploaded.iteration;
+        // One that was given up in the meantime is not there any more.
+        let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
+        if let Some(failure) = uploaded.failure {
+            return self.reject(iteration, failure.into(), outside);
+        }
+        save.uploads = save.uploads.saturating_sub(1);
+        if save.uploads == 0 {
+            self.commit(iteration, outside);
+        }
+    }
+
+    fn commit(&mut self, iteration: u64, outside: &mut dyn Outside) {
+        self.flush(outside);
+        let mirror = self.take_mirror();
+        let (Some(save), Some(storage)) = (self.saving.saves.get_mut(&iteration), &self.storage) else { return };
+        let displaced = save.displaced.iter().filter_map(|gone| Some(self.saving.kept.get(gone)?.0.clone())).collect();
+        let header = Header {
+            iteration,
+            attempt: self.machine.attempt().0,
+            created: outside.now(),
+            metrics: json_of(&Value::Map(save.metrics.clone())),
+        };
+        let commit = Commit {
+            iteration,
+            storage: storage.clone(),
+            name: save.name.clone(),
+            header,
+            shards: std::mem::take(&mut save.shards),
+            in_place: save.in_place.is_some(),
+            displaced,
+            mirror,
+        };
+        outside.commit(self.id.clone(), commit);
+    }
+
+    pub(crate) fn on_committed(
+        &mut self,
+        iteration: u64,
+        result: Result<Committed, Failure>,
+        outside: &mut dyn Outside,
+    ) {
+        let committed = match result {
+            Ok(committed) => committed,
+            Err(failure) => return self.reject(iteration, failure, outside),
+        };
+        let Some(save) = self.saving.saves.remove(&iteration) else { return };
+        self.saving.upload += outside.now() - save.began;
+        for gone in &save.displaced {
+            self.saving.kept.remove(gone);
+        }
+        let index = self.saving.kept.values().next_back().map_or(0, |(_, newest)| newest.index + 1);
+        let metrics = Some(save.metrics.into());
+        let checkpoint = v1::Checkpoint { index, path: committed.location.clone(), metrics, iteration };
+        self.saving.kept.insert(iteration, (save.name, checkpoint.clone()));
+        self.drop_checkpoint(Some(iteration), outside);
+        self.warn_of_space(&committed, outside);
+        if let Some(trouble) = committed.trouble {
+            self.publish(v1::Warning { text: format!("an older checkpoint stays: {}", trouble.message) }, outside);
+        }
+        self.release_held(iteration, Some(checkpoint), outside);
+        self.decide(Event::CheckpointCommitted { iteration, path: committed.location }, outside);
+    }
+
+    /// Says it once, as soon as it can be known: the next checkpoint has to fit beside this one.
+    fn warn_of_space(&mut self, committed: &Committed, outside: &mut dyn Outside) {
+        if std::mem::replace(&mut self.saving.first_size_told, true) {
+            return;
+        }
+        if let Some(free) = committed.free.filter(|free| *free < committed.bytes) {
+            let text = format!(
+                "the disk cannot hold two checkpoints: one has {} bytes, {free} are free at `{}`",
+                committed.bytes, self.location
+            );
+            self.publish(v1::Warning { text }, outside);
+        }
+    }
+
+    fn reject(&mut self, iteration: u64, failure: Failure, outside: &mut dyn Outside) {
+        self.decide(Event::CheckpointRejected { iteration, failure }, outside);
+    }
+
+    /// What was taken for it goes, and nobody waits for it any more.
+    pub(crate) fn give_up(&mut self, iteration: u64, outside: &mut dyn Outside) {
+        self.saving.saves.remove(&iteration);
+        self.drop_checkpoint(Some(iteration), outside);
+        self.release_held(iteration, None, outside);
+    }
+
+    pub(crate) fn drop_checkpoint(&self, iteration: Option<u64>, outside: &mut dyn Outside) {
+        for share in &self.shares {
+            let order = v1::DropCheckpoint { run_id: self.id.as_str().to_owned(), iteration };
+            outside.to_agent(&share.node, order.into());
+        }
+    }
+
+    /// Tells the watchers of a report now, or when the checkpoint that it or an earlier one brought is settled.
+    pub(crate) fn publish_in_order(&mut self, report: v1::Reported, waits: bool, outside: &mut dyn Outside) {
+        if waits || !self.saving.held.is_empty() {
+            self.saving.held.push_back(Held { report, waits });
+        } else {
+            self.publish(report, outside);
+        }
+    }
+
+    fn release_held(&mut self, iteration: u64, checkpoint: Option<v1::Checkpoint>, outside: &mut dyn Outside) {
+        if let Some(held) = self.saving.held.iter_mut().find(|held| held.report.iteration == iteration) {
+            held.waits = false;
+            held.report.checkpoint = checkpoint;
+        }
+        while self.saving.held.front().is_some_and(|held| !held.waits) {
+            if let Some(held) = self.saving.held.pop_front() {
+                self.publish(held.report, outside);
+            }
+        }
+    }
+
+    /// In the order of their worth, the best last.
+    pub(crate) fn kept_checkpoints(&self) -> Vec<v1::Checkpoint> {
+        let kept = |iteration| self.saving.kept.get(&iteration).map(|(_, checkpoint)| checkpoint.clone());
+        self.machine.kept_checkpoints().filter_map(kept).collect()
+    }
+}
+
+fn from_wire(shard: v1::Shard) -> Shard {
+    let file = |file: v1::StoredFile| StoredFile { path: file.path, size: file.size, crc32c: file.crc32c };
+    Shard { rank: Rank(shard.rank), spool: shard.spool.into(), files: shard.files.into_iter().map(file).collect() }
+}
+
+fn to_wire(file: &StoredFile) -> v1::StoredFile {
+    v1::StoredFile { path: file.path.clone(), size: file.size, crc32c: file.crc32c }
+}
