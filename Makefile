@@ -50,6 +50,7 @@ test: lint test-rust test-python test-examples
 lint: $(VENV)/.test $(VENV)/.installed
 	cargo fmt --all --check
 	cargo clippy --quiet --release --workspace --all-targets -- --deny warnings
+	cargo fmt --manifest-path tools/test-s3/Cargo.toml --check
 	$(VENV)/bin/ruff format --check python benches examples scripts
 	$(VENV)/bin/ruff check python benches examples scripts
 	$(VENV)/bin/mypy
@@ -60,6 +61,7 @@ test-rust: $(UV)
 
 test-python: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --package carril-testkit
+	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
 	$(PY) -m pytest python/tests
 
 ## Every example, and the README's snippets
@@ -73,6 +75,7 @@ test-long: test
 ## Beside the rivals, in one run
 bench: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --package carril-testkit
+	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
 	$(PY) benches/run.py $(BENCH)
 
 format: $(VENV)/.test

@@ -1,4 +1,4 @@
-"""Measures carril beside Ray and torchrun, in one run and on the same scripts: `make bench`.
+"""Measures carril beside Ray, torchrun, `cp` and boto3, in one run and on the same scripts: `make bench`.
 
 It makes the rivals' environments, lets the contenders of each measure run in turns, judges the medians against the
 bars, prints the tables and writes `results.json` and `RESULTS.md` beside itself. Exit code 1 means that a bar was
@@ -17,12 +17,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from runner import core as core_bench
 from runner import idle, tables
-from runner.environments import Environment, EnvironmentProblem, our_environment, ray_environment
+from runner.checkpoints import checkpoint_measures
+from runner.environments import (
+    Environment,
+    EnvironmentProblem,
+    boto3_environment,
+    our_environment,
+    ray_environment,
+)
 from runner.measures import Measure, timed_measures
 from runner.processes import Outcome, become_subreaper, run
 from runner.tables import Row, Section
 
-NAMES = ("cold_start", "torch_start", "second_fit", "report", "memory", "threads", "core")
+CHECKPOINTS = tuple(f"checkpoint_{what}" for what in ("local", "given_away", "async", "many_files", "s3"))
+NAMES = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, "memory", "threads", "core")
 TIMEOUT_S = 180.0
 
 
@@ -132,15 +140,18 @@ def main() -> int:
     try:
         ours = our_environment()
         ray = None if arguments.no_ray else ray_environment()
+        boto3 = boto3_environment() if "checkpoint_s3" in wanted else None
     except EnvironmentProblem as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 3
     become_subreaper()
-    versions = {"ours": ours.versions} | ({"ray": ray.versions} if ray else {})
+    rivals = {"ray": ray, "boto3": boto3}
+    versions = {"ours": ours.versions} | {name: rival.versions for name, rival in rivals.items() if rival}
 
     sections = []
     with tempfile.TemporaryDirectory(prefix="carril-bench-") as storage:
-        for measure in timed_measures(ours, ray, arguments.quick):
+        quick = arguments.quick
+        for measure in [*timed_measures(ours, ray, quick), *checkpoint_measures(ours, ray, boto3, quick)]:
             if measure.name in wanted:
                 sections.append(section_of(measure, run_in_turns(measure, repeats, storage)))
         if "memory" in wanted:

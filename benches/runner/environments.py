@@ -1,8 +1,8 @@
 """The environments of the rivals, outside the clone, each with compiled bytecode.
 
-One has Ray and torch, the other our wheel and torch; torchrun is the one of our environment. They are made once and
-kept in `${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; Ray is brought to its newest version at each run, and our
-wheel is installed again when it has changed.
+One has Ray and torch, one boto3, and one our wheel and torch; torchrun is the one of our environment. They are made once
+and kept in `${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; Ray and boto3 are brought to their newest versions at each
+run, and our wheel is installed again when it has changed.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 # torch complains without numpy, and Ray writes no TensorBoard files without tensorboardX.
 _RAY = ("ray[train]", "torch", "numpy", "tensorboardX")
 _OURS = ("torch", "numpy")
+_BOTO3 = ("boto3",)
 
 
 class EnvironmentProblem(Exception):
@@ -92,6 +93,12 @@ def ray_environment() -> Environment:
     """The newest Ray on PyPI, with torch."""
     directory = _make(_RAY, upgrade="ray")
     return Environment(directory, _versions(directory, ("ray", "torch")))
+
+
+def boto3_environment() -> Environment:
+    """The newest boto3 on PyPI."""
+    directory = _make(_BOTO3, upgrade="boto3")
+    return Environment(directory, _versions(directory, ("boto3",)))
 
 
 def newest_wheel() -> Path:

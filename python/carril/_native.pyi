@@ -3,6 +3,7 @@
 Nothing here is for users. Every call that can wait releases the GIL and polls signals every 100 ms.
 """
 
+import builtins
 from typing import Any, final
 
 __version__: str
@@ -60,7 +61,8 @@ class Run:
     @property
     def name(self) -> str: ...
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """Where the run is kept: a local path or a URI."""
     def watch(self, reports: bool, output: bool) -> None:
         """Subscribes: `reports` asks for every collated report (for callbacks), otherwise only sampled progress comes."""
     def next_event(self) -> tuple[str, dict[str, Any]] | None:
@@ -69,6 +71,7 @@ class Run:
         state: state, reason
         started: workers [{rank, pid, node, address, how}]
         reported: iteration, metrics, ranks {rank: metrics}, checkpoint {index, path, metrics, iteration} or None
+               (a report with a checkpoint, and those after it, come when the checkpoint is settled)
         progress: iteration, metrics, checkpoints, time_total_s
         output: rank, text (bytes, whole lines)
         warning: text
@@ -79,6 +82,28 @@ class Run:
                iterations, seconds
         """
     def stop(self, reason: str, force: bool = False) -> None: ...
+
+@final
+class Storage:
+    """A place that holds files under keys: a local directory or an object store's prefix. Every call may wait."""
+
+    def __init__(self, location: str) -> None:
+        """`/abs/path`, `file://`, `s3://`, `gs://`, `az://`. Raises where credentials are missing."""
+    @property
+    def location(self) -> str: ...
+    def join(self, key: str) -> Storage: ...
+    def read(self, key: str) -> bytes | None: ...
+    def write(self, key: str, data: bytes) -> None: ...
+    def list(self) -> builtins.list[tuple[str, int]]:
+        """Every file below, with its size."""
+    def names(self) -> builtins.list[str]:
+        """The first level only."""
+    def upload_directory(self, directory: str) -> None: ...
+    def download_directory(self, directory: str) -> None:
+        """All files below; checked against the manifest where there is one."""
+    def delete_all(self) -> None: ...
+    def checkpoints(self) -> builtins.list[dict[str, Any]]:
+        """Of a run: name, iteration, metrics, bytes, created, damage (None, or what is wrong), in order of iteration."""
 
 @final
 class Session:
@@ -104,7 +129,14 @@ class Session:
     @property
     def run_name(self) -> str: ...
     @property
-    def run_directory(self) -> str: ...
+    def run_directory(self) -> str:
+        """A local directory: the run's own, or with remote storage the one that is mirrored there."""
+    @property
+    def storage(self) -> str:
+        """Where the run is kept: a local path, a URI, or a path in the Python file system of `filesystem_path`."""
+    @property
+    def filesystem_path(self) -> str:
+        """A local file with the pickled `storage_filesystem`; empty without one."""
     @property
     def devices(self) -> list[str]: ...
     @property
@@ -118,10 +150,20 @@ class Session:
         directory: str | None = None,
         move: bool = False,
         checkpoint_name: str | None = None,
+        mode: str = "sync",
     ) -> None:
-        """Appends to this rank's log. With `directory` its files are stored first."""
+        """Appends to this rank's log. With `directory` its files are taken first.
+
+        `mode` is "sync" (with remote storage it waits for the commit), "async" (it never does) or "in_place":
+        `directory` then is the checkpoint's place inside the run's storage, where the files are already.
+        """
     def latest_checkpoint(self) -> str | None:
-        """The newest checkpoint of this rank; waits for its commit if it was just reported."""
+        """The newest checkpoint of this rank, as a path or URI; waits until one that was just reported is settled."""
+    def checkpoints(self, timeout: float | None = None) -> list[dict[str, Any]]:
+        """The checkpoints that are kept, the best last: path, metrics, iteration.
+
+        Waits until what this rank has reported is settled, for so many seconds at most.
+        """
     def barrier(self) -> None: ...
     def broadcast(self, payload: bytes | None) -> bytes:
         """Rank 0 gives the payload, the others None."""

@@ -120,9 +120,9 @@ CASES = [
     ),
     Case("a storage path that cannot be written", StorageError, _unwritable),
     Case(
-        "a storage path that is a URI",
-        NotAvailableError,
-        lambda storage: fit(storage, run={"storage_path": "s3://b/p"}),
+        "a storage path of an unknown kind",
+        ConfigError,
+        lambda storage: fit(storage, run={"storage_path": "hdfs://b/p"}),
     ),
     Case("a storage path that is a number", ConfigTypeError, lambda storage: fit(storage, run={"storage_path": 3})),
     Case("a run name with a slash", ConfigError, lambda storage: fit(storage, run={"name": "a/b"})),

@@ -3,14 +3,13 @@
 import json
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from runs import fit
 
-from carril.exceptions import CheckpointError, NotAvailableError
+from carril.exceptions import CheckpointError
 from carril.train import Checkpoint, ControllerError, WorkerGroupError
 
 pytestmark = pytest.mark.usefixtures("head")
@@ -90,18 +89,6 @@ def test_metadata_is_kept_inside(tmp_path: Path) -> None:
     assert Checkpoint(tmp_path).get_metadata() == {"a": 1, "b": [2]}
     checkpoint.set_metadata({"c": 3})
     assert checkpoint.get_metadata() == {"c": 3}
-
-
-def test_a_uri_is_not_built_yet(tmp_path: Path) -> None:
-    calls: tuple[Callable[[], Any], ...] = (
-        lambda: Checkpoint("s3://bucket/x"),
-        lambda: Checkpoint.from_uri("gs://bucket/x"),
-        lambda: Checkpoint(tmp_path).to_uri("s3://bucket/x"),
-        lambda: Checkpoint(tmp_path, filesystem=object()),
-    )
-    for call in calls:
-        with pytest.raises(NotAvailableError, match=r"not built yet|only the local file system is built yet"):
-            call()
 
 
 def test_the_files_of_several_ranks_are_merged_into_one_checkpoint(storage: Path) -> None:

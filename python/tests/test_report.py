@@ -359,9 +359,6 @@ def test_the_files_can_be_read_while_the_run_goes_on(storage: Path) -> None:
     ("arguments", "text"),
     [
         ("validation=True", "`report(validation=…)`: validation of checkpoints is not built yet"),
-        ("checkpoint=c, checkpoint_upload_fn=print", "`report(checkpoint_upload_fn=…)` is not built yet"),
-        ("checkpoint=c, checkpoint_upload_mode=mode.ASYNC", "only SYNC is built yet"),
-        ("checkpoint=c, checkpoint_upload_mode=mode.NO_UPLOAD", "only SYNC is built yet"),
     ],
 )
 def test_what_report_cannot_do_yet_says_so(storage: Path, arguments: str, text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from runs import fit, lines
 
-from carril.exceptions import ConfigError, NotAvailableError, NotFoundError, TrainingFailedError
+from carril.exceptions import ConfigError, NotFoundError, TrainingFailedError
 from carril.train import Checkpoint, CheckpointConfig, Result, WorkerGroupError
 
 pytestmark = pytest.mark.usefixtures("head")
@@ -231,9 +231,9 @@ def test_from_path_of_a_failed_run_has_its_error_and_what_was_reported(storage: 
 def test_from_path_says_what_is_no_run(storage: Path) -> None:
     with pytest.raises(RuntimeError, match=r"is not the directory of a run: it has no `run\.json`\nhint: "):
         Result.from_path(storage)
-    with pytest.raises(NotAvailableError, match="storage behind a URI is not built yet"):
-        Result.from_path("s3://bucket/run")
-    with pytest.raises(NotAvailableError, match=r"from_path\(storage_filesystem=…\)"):
+    with pytest.raises(ConfigError, match="`path` is `hdfs://h/run`: there is no storage for `hdfs://`"):
+        Result.from_path("hdfs://h/run")
+    with pytest.raises(ConfigError, match="`storage_filesystem` is an object: it must be a file system of pyarrow"):
         Result.from_path(storage, storage_filesystem=object())
 
 

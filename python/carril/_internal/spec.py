@@ -11,8 +11,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from carril._internal.driver import absolute_path
+from carril.exceptions import ConfigError, kind_of
 
 if TYPE_CHECKING:
+    from carril._native import Client
     from carril.train._config import RunConfig, ScalingConfig
 
 
@@ -29,11 +31,37 @@ def default_name(function: object, trainer: str) -> str:
 
 
 def storage_path(run_config: "RunConfig") -> str:
-    """The directory that runs are kept in, absolute."""
-    from carril.train._checkpoint import local_path
+    """Where runs are kept: an absolute path, a URI, or a path in the `storage_filesystem`."""
+    from carril.train._locations import location, path_in_filesystem
 
     default = "~/ray_results" if under_as_ray() else "~/carril_results"
-    return local_path(default if run_config.storage is None else run_config.storage, "storage_path")
+    storage = default if run_config.storage is None else run_config.storage
+    if storage_filesystem(run_config) is None:
+        return location(storage, "storage_path")
+    return path_in_filesystem(storage, "storage_path")
+
+
+def storage_filesystem(run_config: "RunConfig") -> Any:
+    """The object that reaches the storage; None for a path or URI, and for an object that only says that it is local."""
+    from carril.train._locations import checked_filesystem
+
+    return checked_filesystem(run_config.storage_filesystem, "RunConfig.storage_filesystem")
+
+
+def filesystem(run_config: "RunConfig", client: "Client") -> dict[str, Any] | None:
+    """How an agent opens the `storage_filesystem`: the pickled object, and the interpreter that understands it."""
+    given = storage_filesystem(run_config)
+    if given is None:
+        return None
+    from carril._internal.pickling import dumps
+
+    try:
+        data = dumps(given)
+    except Exception as error:
+        raise ConfigError(
+            f"`storage_filesystem`, {kind_of(given)}, cannot be sent to the workers: {type(error).__name__}: {error}"
+        ) from error
+    return {"executable": sys.executable, "path": absolute_path(), "pickle": client.put_blob(data)}
 
 
 def build(
@@ -42,20 +70,26 @@ def build(
     run_config: "RunConfig",
     share_devices: bool,
     record: Mapping[str, Any],
+    filesystem: Mapping[str, Any] | None,
 ) -> str:
     """The JSON for `Client.submit`."""
-    resources = scaling_config.worker_resources
+    resources, retention = scaling_config.worker_resources, run_config.checkpoint_config
     return json.dumps(
         {
             "name": name,
             "storage_path": storage_path(run_config),
+            "filesystem": filesystem,
             "num_workers": scaling_config.num_workers,
             "resources_per_worker": resources,
             "worker": {"python": {"executable": sys.executable, "path": absolute_path()}},
             "working_directory": os.getcwd(),
             "metrics_reduce": run_config.metrics_reduce,
             "share_devices": share_devices,
-            "on_existing": "reuse" if under_as_ray() else "refuse",
+            "num_to_keep": retention.num_to_keep,
+            "checkpoint_score_attribute": retention.checkpoint_score_attribute,
+            "checkpoint_score_order": retention.checkpoint_score_order,
+            # Of a run that has finished. One that has not goes on in any case.
+            "on_existing": "reuse" if run_config.resume or under_as_ray() else "refuse",
             "threads_per_worker": max(1.0, resources.get("CPU", 1.0)),
             "hang_timeout_s": run_config.hang_timeout,
             "record": json.dumps(record, default=_shown),
@@ -105,6 +139,10 @@ def _fields(config: object) -> dict[str, Any] | None:
     runtime_env = values.get("worker_runtime_env") or {}
     if runtime_env.get("env_vars"):
         values["worker_runtime_env"] = {**runtime_env, "env_vars": sorted(runtime_env["env_vars"])}
+    # The same: some file systems show their keys in their `repr`.
+    if values.get("storage_filesystem") is not None:
+        kind = type(values["storage_filesystem"])
+        values["storage_filesystem"] = f"{kind.__module__}.{kind.__qualname__}"
     return values
 
 

@@ -1,74 +1,102 @@
 """A checkpoint: a directory of the user's files, before and after it was reported.
 
-Both ways of writing one are here: a directory that the user fills, and the older way of a dict, which is pickled into
-a directory. A Checkpoint only points at its directory; it neither copies nor checks it.
+It is on a local path, behind a URI, or in a file system object of pyarrow or fsspec. Both ways of writing one are here:
+a directory that the user fills, and the older way of a dict, which is pickled into a directory. A Checkpoint only
+points at its files; it neither copies nor checks them before they are asked for.
 
 CKP-1: a directory that `from_dict` or `from_bytes` made is removed when the last reference to it goes or the process
 ends, in a worker also when it is killed; no other directory is ever removed.
+CKP-2: the manifest is ours: no copy that a user gets has it.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from carril.exceptions import CheckpointError, ConfigTypeError, NotAvailableError
+from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError, kind_of
 from carril.train import _session
+from carril.train._locations import (
+    checked_filesystem,
+    is_uri,
+    kind_of_storage,
+    location,
+    path_in_filesystem,
+    pyarrow_filesystem,
+)
+
+if TYPE_CHECKING:
+    from carril.train._places import Place
+
+C = TypeVar("C", bound="Checkpoint")
 
 _DICT_FILE = "dict_checkpoint.pkl"
 _METADATA_FILE = ".metadata.json"
 _MANIFEST_FILE = ".manifest.json"
-
-
-def local_path(path: "str | os.PathLike[str]", what: str) -> str:
-    """An absolute local path; `file://` is understood and any other URI is not built yet."""
-    try:
-        text = os.fspath(path)
-    except TypeError:
-        raise ConfigTypeError(f"`{what}` is a {type(path).__name__}: it must be a path") from None
-    if text.startswith("file://"):
-        text = text[len("file://") :]
-    elif "://" in text:
-        raise NotAvailableError(
-            f"`{what}` is `{text}`: storage behind a URI is not built yet", hints=["use a path on a file system"]
-        )
-    return os.path.abspath(os.path.expanduser(text))
-
-
-def local_filesystem() -> Any:
-    """pyarrow's local file system where pyarrow is installed, otherwise None."""
-    try:
-        import pyarrow.fs
-    except ImportError:
-        return None
-    return pyarrow.fs.LocalFileSystem()
+_PREPROCESSOR_FILE = "preprocessor.pkl"
+_PREPROCESSOR_KEY = "_preprocessor"
 
 
 class Checkpoint:
-    """A directory with what is needed to go on from."""
+    """A directory with what is needed to go on from.
+
+    `path` is a local path or a URI (`s3://`, `gs://`, `az://`, `file://`). With `filesystem`, an object of pyarrow or
+    fsspec, it is a path in that.
+    """
+
+    path: str
+    # The object that the files are reached by; None for a local path and for a URI.
+    _filesystem: Any = None
+    _given_filesystem: Any = None
+    _keeper: object = None
 
     def __init__(self, path: "str | os.PathLike[str]", filesystem: Any = None) -> None:
-        if filesystem is not None and "local" not in str(getattr(filesystem, "type_name", filesystem)).lower():
-            raise NotAvailableError("`Checkpoint(filesystem=…)`: only the local file system is built yet")
-        self.path = local_path(path, "path")
-        self._keeper: object = None
+        self._given_filesystem = filesystem
+        self._filesystem = checked_filesystem(filesystem, "filesystem")
+        if self._filesystem is None:
+            self.path = location(path, "path")
+        else:
+            # Scripts give the scheme beside the object as well, which knows its paths without.
+            self.path = path_in_filesystem(path, "path").rpartition("://")[2]
         _session.checkpoint_was_made(self)
 
     @classmethod
-    def from_directory(cls, path: "str | os.PathLike[str]") -> "Checkpoint":
+    def from_directory(cls: type[C], path: "str | os.PathLike[str]") -> C:
         """A checkpoint of the files in `path`, which stays the caller's."""
         return cls(path)
 
     @classmethod
-    def stored(cls, path: str) -> "Checkpoint":
+    def stored(cls: type[C], path: str, filesystem: Any = None) -> C:
         """A checkpoint that was made before: opening it makes no new one."""
         checkpoint = cls.__new__(cls)
-        checkpoint.path, checkpoint._keeper = path, None
+        checkpoint.path, checkpoint._filesystem, checkpoint._given_filesystem = path, filesystem, filesystem
+        return checkpoint
+
+    @classmethod
+    def from_checkpoint(cls: type[C], other: "Checkpoint") -> C:
+        """The same checkpoint under this class, for example of one that `Result` gives as a TorchCheckpoint."""
+        if not isinstance(other, Checkpoint):
+            raise ConfigTypeError(f"`other` is {kind_of(other)}: it must be a Checkpoint")
+        checkpoint = cls.__new__(cls)
+        checkpoint.__dict__.update(other.__dict__)
         return checkpoint
 
     @property
     def filesystem(self) -> Any:
-        return local_filesystem()
+        """The file system that was given; otherwise pyarrow's, where pyarrow is installed and opens the URI, or None."""
+        return self._given_filesystem if self._given_filesystem is not None else pyarrow_filesystem(self.path)
+
+    @property
+    def uri(self) -> str | None:
+        """The URI of the files; None in a file system object, which has none."""
+        if self._filesystem is not None:
+            return None
+        return self.path if is_uri(self.path) else f"file://{self.path}"
+
+    @property
+    def is_local(self) -> bool:
+        """True if `path` is a directory of this machine."""
+        return self._filesystem is None and not is_uri(self.path)
 
     @property
     def is_temporary(self) -> bool:
@@ -77,24 +105,45 @@ class Checkpoint:
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The directory itself, without a copy: read it, do not write to it."""
-        self._must_exist()
-        yield self.path
+        """A local directory with the files, for as long as the block lasts: read it, do not write to it.
+
+        On a local path it is the directory itself. Otherwise the files are downloaded and checked, once for all workers
+        of a run that read at the same time on a node, and removed when the last of them leaves.
+        """
+        if self.is_local:
+            self._must_exist()
+            yield self.path
+            return
+        from carril.train._downloads import downloaded
+
+        with downloaded(self._place(), self._identity()) as directory:
+            yield directory
 
     def to_directory(self, path: "str | os.PathLike[str] | None" = None) -> str:
         """Copies the files to `path`, or to a new temporary directory that is the caller's to remove."""
         import shutil
 
+        from carril.train import _downloads
+
         self._must_exist()
-        target = _new_directory() if path is None else local_path(path, "path")
-        shutil.copytree(self.path, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns(_MANIFEST_FILE))
+        target = _downloads.new_directory() if path is None else _local_directory(path)
+        try:
+            if self.is_local or _downloads.is_shared(self._identity()):
+                with self.as_directory() as directory:
+                    shutil.copytree(directory, target, dirs_exist_ok=True, ignore=_manifest_of(directory))
+            else:
+                _downloads.download_to(self._place(), target, without=_MANIFEST_FILE)
+        except BaseException:
+            if path is None:
+                shutil.rmtree(target, ignore_errors=True)
+            raise
         return target
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Checkpoint":
+    def from_dict(cls: type[C], data: dict[str, Any]) -> C:
         """A checkpoint that holds a dict."""
         if not isinstance(data, dict):
-            raise ConfigTypeError(f"`data` is a {type(data).__name__}: it must be a dict")
+            raise ConfigTypeError(f"`data` is {kind_of(data)}: it must be a dict")
         from carril._internal.pickling import dumps
 
         content = dumps(data)
@@ -104,19 +153,19 @@ class Checkpoint:
         return checkpoint
 
     def to_dict(self) -> dict[str, Any]:
-        """The dict of `from_dict`; of another checkpoint, its files by name, as bytes."""
+        """The dict of `from_dict`; of another checkpoint, its files by name, as bytes. It unpickles."""
         from carril._internal.pickling import loads
 
-        self._must_exist()
-        try:
-            with open(os.path.join(self.path, _DICT_FILE), "rb") as file:
-                data: dict[str, Any] = loads(file.read())
-            return data
-        except FileNotFoundError:
-            return self._files()
+        with self.as_directory() as directory:
+            try:
+                with open(os.path.join(directory, _DICT_FILE), "rb") as file:
+                    data: dict[str, Any] = loads(file.read())
+                return data
+            except FileNotFoundError:
+                return _files(directory)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "Checkpoint":
+    def from_bytes(cls: type[C], data: bytes) -> C:
         """The checkpoint that `to_bytes` was called on. Only for bytes from a source that is trusted: it unpickles."""
         from carril._internal.pickling import loads
 
@@ -134,50 +183,80 @@ class Checkpoint:
         """All files in one piece."""
         from carril._internal.pickling import dumps
 
-        self._must_exist()
-        return dumps(self._files())
+        with self.as_directory() as directory:
+            return dumps(_files(directory))
+
+    @classmethod
+    def from_uri(cls: type[C], uri: str) -> C:
+        """A checkpoint of the files behind a URI. Nothing is downloaded before it is needed."""
+        if not isinstance(uri, str) or not is_uri(uri):
+            raise ConfigError(f"`uri` is {uri!r}: it must be a URI, for example `s3://bucket/path`")
+        return cls(uri)
+
+    def to_uri(self, uri: str) -> str:
+        """Uploads the files to a URI, which is returned."""
+        if not isinstance(uri, str) or not is_uri(uri):
+            raise ConfigError(f"`uri` is {uri!r}: it must be a URI, for example `s3://bucket/path`")
+        target = location(uri, "uri")
+        if not is_uri(target):
+            self.to_directory(target)
+            return uri
+        from carril.train._places import place
+
+        # Opened first: without credentials, nothing is downloaded either.
+        store = place(target)
+        with self.as_directory() as directory:
+            store.upload(directory)
+        return uri
 
     def get_metadata(self) -> dict[str, Any]:
         """What `set_metadata` stored; empty if nothing was."""
         import json
 
-        try:
-            with open(os.path.join(self.path, _METADATA_FILE), encoding="utf-8") as file:
-                metadata: dict[str, Any] = json.load(file)
-            return metadata
-        except FileNotFoundError:
-            return {}
+        data = self._place().read(_METADATA_FILE)
+        metadata: dict[str, Any] = {} if data is None else json.loads(data)
+        return metadata
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Stores a dict of JSON values inside the checkpoint, in place of the one before."""
         import json
 
+        data = json.dumps(metadata).encode()
         self._must_exist()
-        target = os.path.join(self.path, _METADATA_FILE)
-        text = json.dumps(metadata)
-        with open(target + ".new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(target + ".new", target)
+        self._place().write(_METADATA_FILE, data)
 
     def update_metadata(self, metadata: dict[str, Any]) -> None:
         """Adds to the stored dict."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
-    @classmethod
-    def from_uri(cls, uri: str) -> "Checkpoint":
-        return cls(uri)
+    def get_preprocessor(self) -> Any:
+        """What `set_preprocessor` stored, or None. It unpickles."""
+        from carril._internal.pickling import loads
 
-    def to_uri(self, uri: str) -> str:
-        raise NotAvailableError(f"`to_uri({uri!r})`: storage behind a URI is not built yet")
+        data = self._place().read(_PREPROCESSOR_FILE)
+        if data is not None:
+            return loads(data)
+        data = self._place().read(_DICT_FILE)
+        return None if data is None else loads(data).get(_PREPROCESSOR_KEY)
+
+    def set_preprocessor(self, preprocessor: Any) -> None:
+        """Keeps an object with the checkpoint, pickled."""
+        from carril._internal.pickling import dumps
+
+        data = dumps(preprocessor)
+        self._must_exist()
+        self._place().write(_PREPROCESSOR_FILE, data)
 
     @classmethod
-    def _temporary(cls) -> "Checkpoint":
-        checkpoint = cls(_new_directory(_place_that_goes_with_the_run()))
-        checkpoint._keeper = _Keeper(checkpoint.path)
+    def _temporary(cls: type[C]) -> C:
+        from carril.train import _downloads
+
+        checkpoint = cls(_downloads.new_directory(_downloads.place_that_goes_with_the_run()))
+        checkpoint._keeper = _downloads.Keeper(checkpoint.path)
         return checkpoint
 
     @classmethod
-    def copy_of(cls, directory: str, move: bool) -> "Checkpoint":
+    def copy_of(cls: type[C], directory: str, move: bool) -> C:
         """A temporary checkpoint with the files of `directory`, which is given away if `move` is true."""
         import shutil
 
@@ -189,63 +268,65 @@ class Checkpoint:
             shutil.rmtree(source.path)
         return checkpoint
 
+    def exists(self) -> bool:
+        """True if there is a directory, or any file behind the URI."""
+        return os.path.isdir(self.path) if self.is_local else bool(self._place().names())
+
     def _must_exist(self) -> None:
-        if not os.path.isdir(self.path):
+        if self.is_local and not os.path.isdir(self.path):
             raise CheckpointError(f"the checkpoint's directory `{self.path}` does not exist", origin="user")
 
-    def _files(self) -> dict[str, bytes]:
-        files: dict[str, bytes] = {}
-        for directory, _, names in os.walk(self.path):
-            for name in names:
-                place = os.path.join(directory, name)
-                relative = os.path.relpath(place, self.path)
-                if relative != _MANIFEST_FILE:
-                    with open(place, "rb") as file:
-                        files[relative] = file.read()
-        return files
+    def _place(self) -> "Place":
+        from carril.train._places import place
+
+        return place(self.path, self._filesystem)
+
+    def _identity(self) -> str | None:
+        """What other workers of the run call the same files; None where nobody else can, and for local ones."""
+        if self.is_local:
+            return None
+        if self._filesystem is None:
+            return self.path
+        return f"storage_filesystem:{self.path}" if self._filesystem is _session.storage_filesystem() else None
 
     def __repr__(self) -> str:
-        return f"Checkpoint(filesystem=local, path={self.path})"
+        kind = kind_of_storage(self.path, self._filesystem)
+        return f"{type(self).__name__}(filesystem={kind}, path={self.path})"
 
     def __getstate__(self) -> dict[str, Any]:
         # A temporary directory may be gone, or on another host, when the pickle is opened: its files go along.
-        return {"data": self.to_bytes()} if self.is_temporary else {"path": self.path}
+        if self.is_temporary:
+            return {"data": self.to_bytes()}
+        return {"path": self.path, "filesystem": self._filesystem}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "data" in state:
             copy = Checkpoint.from_bytes(state["data"])
             self.path, self._keeper = copy.path, copy._keeper
         else:
-            self.path, self._keeper = state["path"], None
+            self.path, self._filesystem = state["path"], state.get("filesystem")
+            self._given_filesystem = self._filesystem
 
 
-class _Keeper:
-    """Removes a temporary directory when nobody refers to it any longer."""
-
-    def __init__(self, path: str) -> None:
-        import shutil
-        import weakref
-
-        # By process: a fork of a worker (a DataLoader's) ends earlier and must leave the directory alone.
-        self._finalizer = weakref.finalize(self, _remove, shutil.rmtree, path, os.getpid())
+def _local_directory(path: "str | os.PathLike[str]") -> str:
+    directory = location(path, "path")
+    if is_uri(directory):
+        raise ConfigError(f"`path` is `{directory}`: it must be a local path", hints=["`to_uri()` copies to a URI"])
+    return directory
 
 
-def _remove(remove_tree: Any, path: str, process: int) -> None:
-    if os.getpid() == process:
-        remove_tree(path, ignore_errors=True)
+def _files(directory: str) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for root, _, names in os.walk(directory):
+        for name in names:
+            place = os.path.join(root, name)
+            relative = os.path.relpath(place, directory)
+            if relative != _MANIFEST_FILE:
+                with open(place, "rb") as file:
+                    files[relative] = file.read()
+    return files
 
 
-def _new_directory(place: str | None = None) -> str:
-    import tempfile
-
-    return tempfile.mkdtemp(prefix="carril_checkpoint_", dir=place)
-
-
-def _place_that_goes_with_the_run() -> str | None:
-    """In a worker, which may be killed: the head removes this directory at the end of the run, whoever is left."""
-    session = _session.entered()
-    if session is None or not session.run_directory:
-        return None
-    place = os.path.join(session.run_directory, ".staging", "temporary")
-    os.makedirs(place, exist_ok=True)
-    return place
+def _manifest_of(directory: str) -> Callable[[str, list[str]], set[str]]:
+    """For `copytree`: the manifest stays behind, and a file of that name deeper inside is the user's."""
+    return lambda place, names: {_MANIFEST_FILE} & set(names) if place == directory else set()

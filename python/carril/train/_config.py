@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, TypeVar
 
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
 
 C = TypeVar("C", bound="Config")
 
@@ -67,9 +67,7 @@ def coerce(cls: type[C], value: object, where: str) -> C:
         return value
     if isinstance(value, Mapping):
         return cls(**value)
-    raise ConfigTypeError(
-        f"`{where}` is a {type(value).__name__}: it must be a `{cls.__name__}` or a dict of its fields"
-    )
+    raise ConfigTypeError(f"`{where}` is {kind_of(value)}: it must be a `{cls.__name__}` or a dict of its fields")
 
 
 @dataclass
@@ -230,7 +228,11 @@ class FailureConfig(Config):
 
 @dataclass
 class CheckpointConfig(Config):
-    """Which checkpoints are best, and, later, how many are kept."""
+    """How many checkpoints are kept, and which are best.
+
+    With `num_to_keep` the best are kept by the metric `checkpoint_score_attribute` (`a/b` for a nested one), or the
+    newest without one. The newest is kept in any case. A score that is missing or NaN is worst in both orders.
+    """
 
     num_to_keep: int | None = None
     checkpoint_score_attribute: str | None = None
@@ -238,15 +240,15 @@ class CheckpointConfig(Config):
     checkpoint_frequency: int | None = 0
     checkpoint_at_end: bool | None = None
 
-    unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {
-        "num_to_keep": (None, "removal of old checkpoints is"),
-    }
-
     def __post_init__(self) -> None:
         if self.num_to_keep is not None:
             self._need_count("num_to_keep", 1, "a number of checkpoints, 1 or more, or None for all")
         if self.checkpoint_score_attribute is not None:
             self._need("checkpoint_score_attribute", (str,), "the name of a metric")
+            if not self.checkpoint_score_attribute:
+                raise ConfigError(
+                    "`CheckpointConfig.checkpoint_score_attribute` is '': it must be the name of a metric"
+                )
         if self.checkpoint_score_order not in ("max", "min"):
             given = self.checkpoint_score_order
             raise ConfigError(f"`CheckpointConfig.checkpoint_score_order` is {given!r}: it must be 'max' or 'min'")
@@ -267,6 +269,10 @@ class RunConfig(Config):
     `metrics_reduce` makes one value of what all ranks report under a key: "mean", "sum", "min" or "max". Keys that it
     does not name have the value of rank 0. `verbose=0` prints nothing, not even what the workers print: the files
     have that.
+
+    `storage_path` is a path or a URI (`s3://`, `gs://`, `az://`). With `storage_filesystem`, an object of pyarrow or
+    fsspec, it is a path in that. A run of this name that did not finish goes on; one that has finished goes on with
+    `resume=True` alone.
     """
 
     name: str | None = None
@@ -288,10 +294,8 @@ class RunConfig(Config):
     resume: Any = None
 
     unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {
-        "storage_filesystem": (None, "file systems of pyarrow and fsspec are"),
         "stop": (None, "stopping by a condition is"),
         "progress_reporter": (None, "progress reporters are"),
-        "resume": (None, "resuming is"),
     }
 
     def __post_init__(self) -> None:
@@ -322,6 +326,34 @@ class RunConfig(Config):
                 )
         if self.local_dir is not None and self.storage_path is not None:
             raise ConfigError("`RunConfig` has `storage_path` and `local_dir`", hints=["`local_dir` is its older name"])
+        if self.resume is not None:
+            self._need("resume", (bool,), "True or False")
+        if self.resume and not self.name:
+            raise ConfigError(
+                "`RunConfig(resume=True)` has no `name`", hints=["give the name of the run that is to go on"]
+            )
+        self._check_storage()
+
+    def _check_storage(self) -> None:
+        if self.storage is None and self.storage_filesystem is None:
+            return
+        from carril.train._locations import checked_filesystem, is_uri, location, path_in_filesystem
+
+        if checked_filesystem(self.storage_filesystem, "RunConfig.storage_filesystem") is None:
+            if self.storage is not None:
+                location(self.storage, "storage_path")
+            return
+        if self.storage is None:
+            raise ConfigError(
+                "`RunConfig` has a `storage_filesystem` and no `storage_path`",
+                hints=["give the path in that file system under which runs are to be kept"],
+            )
+        path = path_in_filesystem(self.storage, "storage_path")
+        if is_uri(path):
+            raise ConfigError(
+                f"`RunConfig` has a `storage_filesystem`, and its `storage_path` is `{path}`",
+                hints=["leave the scheme out: the path is one in that file system"],
+            )
 
     def refuse_unbuilt(self) -> None:
         super().refuse_unbuilt()
@@ -332,10 +364,6 @@ class RunConfig(Config):
             )
         self.failure_config.refuse_unbuilt()
         self.checkpoint_config.refuse_unbuilt()
-        if self.storage is not None:
-            from carril.train._checkpoint import local_path
-
-            local_path(self.storage, "storage_path")
 
     @property
     def storage(self) -> "str | os.PathLike[str] | None":

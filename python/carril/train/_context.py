@@ -7,6 +7,14 @@ they answer with the run: its name, its id, its directory.
 from typing import Any
 
 from carril.train import _session
+from carril.train._locations import (
+    has_pyarrow_filesystem,
+    is_uri,
+    joined,
+    parent_and_name,
+    pyarrow_filesystem,
+    split_uri,
+)
 
 
 class TrainContext:
@@ -62,9 +70,9 @@ class TrainContext:
     def get_storage(self) -> "StorageContext":
         """Where the run's files are."""
         session = _session.current("get_storage()")
-        if not session.run_directory:
+        if not _session.is_stored(session):
             raise NotImplementedError("`get_storage()`: a run with `num_workers=0` has no directory")
-        return StorageContext(session.run_directory)
+        return StorageContext(session.storage, session.run_directory, _session.storage_filesystem())
 
     def __repr__(self) -> str:
         if not _session.is_running():
@@ -73,19 +81,28 @@ class TrainContext:
 
 
 class StorageContext:
-    """The places of a run's files, under the names of Ray."""
+    """The places of a run's files, under the names of Ray.
 
-    def __init__(self, run_directory: str) -> None:
-        self.experiment_fs_path = run_directory
-        self.storage_fs_path, _, self.experiment_dir_name = run_directory.rpartition("/")
-        self.trial_fs_path = run_directory
-        self.local_working_directory = run_directory
+    Those that end in `fs_path` are paths in `storage_filesystem`, as in Ray. Where that is None they are whole: a path or a
+    URI. `Checkpoint(path, filesystem=storage_filesystem)` understands both.
+    """
+
+    def __init__(self, run: str, local_directory: str, filesystem: Any) -> None:
+        self._run, self._filesystem = run, filesystem
+        self.storage_path, self.experiment_dir_name = parent_and_name(run)
+        self.experiment_fs_path = self._path_in_filesystem()
+        self.storage_fs_path = parent_and_name(self.experiment_fs_path)[0]
+        self.trial_dir_name, self.trial_fs_path = self.experiment_dir_name, self.experiment_fs_path
+        self.local_working_directory = local_directory
+
+    def _path_in_filesystem(self) -> str:
+        stripped = self._filesystem is None and is_uri(self._run) and has_pyarrow_filesystem(self._run)
+        return split_uri(self._run)[1] if stripped else self._run
 
     @property
     def storage_filesystem(self) -> Any:
-        from carril.train._checkpoint import local_filesystem
-
-        return local_filesystem()
+        """The object that the run was given; otherwise pyarrow's, where pyarrow is installed, or None."""
+        return self._filesystem if self._filesystem is not None else pyarrow_filesystem(self._run)
 
     def build_checkpoint_path_from_name(self, checkpoint_name: str) -> str:
-        return f"{self.experiment_fs_path}/{checkpoint_name}"
+        return joined(self.experiment_fs_path, checkpoint_name)

@@ -41,6 +41,7 @@ def fit(
         run_config,
         backend.share_devices if backend is not None else False,
         spec.record(function, kind, scaling_config, run_config, backend),
+        spec.filesystem(run_config, client),
     )
     keeps_automatic_fields = _keeps_automatic_fields()
     driver.flush_imports()
@@ -83,6 +84,7 @@ class _Watch:
     def __init__(self, trainer: "DataParallelTrainer", run: "Run") -> None:
         self._trainer = trainer
         self._run = run
+        self._filesystem = spec.storage_filesystem(trainer.run_config)
         self._callbacks = Callbacks(trainer.run_config.callbacks)
         self._callbacks.context = RunContext(
             run_id=run.run_id,
@@ -156,7 +158,7 @@ class _Watch:
     def _on_reported(self, event: dict[str, Any]) -> None:
         metrics = as_objects(event["metrics"])
         stored = event["checkpoint"]
-        checkpoint = Checkpoint(stored["path"]) if stored else None
+        checkpoint = Checkpoint.stored(stored["path"], self._filesystem) if stored else None
         # A rank that has returned before has an empty place, so that the others keep theirs.
         ranks = event["ranks"]
         self._console.progress(event["iteration"], event["metrics"], ranks=ranks)
@@ -233,13 +235,17 @@ class _Watch:
                 for name, value in as_objects(ended["metrics"]).items()
                 if keeps_automatic_fields or name not in AUTOMATIC_FIELDS or name in reported
             )
-        checkpoints = [(Checkpoint(stored["path"]), as_objects(stored["metrics"])) for stored in ended["checkpoints"]]
+        checkpoints = [
+            (Checkpoint.stored(stored["path"], self._filesystem), as_objects(stored["metrics"]))
+            for stored in sorted(ended["checkpoints"], key=lambda stored: int(stored["iteration"]))
+        ]
         score = self._trainer.run_config.checkpoint_config
         return Result(
             metrics=metrics,
             checkpoint=checkpoints[-1][0] if checkpoints else None,
             path=self._run.path,
             best_checkpoints=in_order(checkpoints, score.checkpoint_score_attribute, score.checkpoint_score_order),
+            _filesystem=self._filesystem,
         )
 
 

@@ -61,16 +61,19 @@ class Imperative:
         if self.scaling_config.num_workers == 0:
             return self._run_here(once)
         from carril._internal import spec
+        from carril.train._locations import joined
 
-        directory = os.path.join(spec.storage_path(once.run_config), str(once.run_config.name))
-        folder = _free_name(directory)
+        directory = joined(spec.storage_path(once.run_config), str(once.run_config.name))
+        filesystem = spec.storage_filesystem(once.run_config)
+        folder = _free_name(directory, filesystem)
         try:
             result = once._execute({**self._details(), "keep_last_checkpoint": folder})
         except (TrainingFailedError, KeyboardInterrupt) as error:
-            self._last_checkpoint = _stored_checkpoint(directory) or self._last_checkpoint
+            self._last_checkpoint = _stored_checkpoint(directory, filesystem) or self._last_checkpoint
             # As in `fit()`: it happened in the workers, and our own frames would stand in the way.
             raise error.with_traceback(None) from error.__cause__
-        self._last_checkpoint = _handed_over(directory, folder) or result.checkpoint or self._last_checkpoint
+        handed_over = _handed_over(directory, folder, filesystem)
+        self._last_checkpoint = handed_over or result.checkpoint or self._last_checkpoint
         return list(result._rank_values)
 
     def save_checkpoint(self) -> "Checkpoint | None":
@@ -92,7 +95,7 @@ class Imperative:
                     f"`checkpoint` is {kind_of(checkpoint)}: it must be a Checkpoint, a dict or a path"
                 )
             checkpoint = Checkpoint(checkpoint)
-        if checkpoint is not None and not os.path.isdir(checkpoint.path):
+        if checkpoint is not None and not checkpoint.exists():
             raise CheckpointError(f"the checkpoint's directory `{checkpoint.path}` does not exist", origin="user")
         self._begin_from = checkpoint
 
@@ -129,6 +132,7 @@ class Imperative:
         details: dict[str, Any] = {"every_value": True}
         if self._begin_from is not None:
             details["checkpoint"] = self._begin_from.path
+            details["checkpoint_filesystem"] = self._begin_from._filesystem
         return details
 
     def _run_here(self, once: "Imperative") -> list[Any]:
@@ -199,26 +203,30 @@ class _Head:
 _head = _Head()
 
 
-def _free_name(directory: str) -> str:
+def _free_name(directory: str, filesystem: Any) -> str:
     """A name for what rank 0 hands over. Under `as-ray` the directory may be one that a run was in before."""
-    name, number = _KEPT, 1
-    while os.path.lexists(os.path.join(directory, name)):
+    from carril.train._places import place
+
+    name, number, taken = _KEPT, 1, place(directory, filesystem).names()
+    while name in taken:
         number += 1
         name = f"{_KEPT}_{number}"
     return name
 
 
-def _handed_over(directory: str, folder: str) -> "Checkpoint | None":
+def _handed_over(directory: str, folder: str, filesystem: Any) -> "Checkpoint | None":
     from carril.train._checkpoint import Checkpoint
+    from carril.train._locations import joined
 
-    path = os.path.join(directory, folder)
-    return Checkpoint(path) if os.path.isdir(path) else None
+    checkpoint = Checkpoint.stored(joined(directory, folder), filesystem)
+    return checkpoint if checkpoint.exists() else None
 
 
-def _stored_checkpoint(directory: str) -> "Checkpoint | None":
+def _stored_checkpoint(directory: str, filesystem: Any) -> "Checkpoint | None":
     """The newest checkpoint that a run which ended badly has reported."""
+    from carril.train._places import place
     from carril.train._result import Result
 
-    if not os.path.exists(os.path.join(directory, "run.json")):
+    if place(directory, filesystem).read("run.json") is None:
         return None
-    return Result.from_path(directory).checkpoint
+    return Result.from_path(directory, storage_filesystem=filesystem).checkpoint

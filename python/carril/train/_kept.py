@@ -2,7 +2,8 @@
 
 A script of that form need not report: what its function has made last, by whichever way, is what
 `Trainer.save_checkpoint()` returns. A checkpoint that was reported is among the run's own; any other becomes the
-directory of the run that the driver has named, by a rename where the directory was ours, otherwise as a copy.
+directory of the run that the driver has named: by a rename where the directory was ours, otherwise as a copy, and in
+storage that is no local path by an upload.
 """
 
 import os
@@ -15,6 +16,7 @@ from carril.train import _session
 
 if TYPE_CHECKING:
     from carril.train._checkpoint import Checkpoint
+    from carril.train._places import Place
 
 
 class LastCheckpoint:
@@ -49,6 +51,10 @@ class LastCheckpoint:
         if made is None:
             return
         source = made if made.is_temporary else _temporary_copy(made)
+        elsewhere = _storage_elsewhere(name)
+        if elsewhere is not None:
+            elsewhere.upload(source.path)
+            return
         target = os.path.join(run_directory, name)
         shutil.rmtree(target, ignore_errors=True)
         os.rename(source.path, target)
@@ -56,7 +62,7 @@ class LastCheckpoint:
     def _still_there(self) -> "Checkpoint | None":
         _session.watch_checkpoints(None)
         made, self._made = self._made, None
-        if made is not None and not os.path.isdir(made.path):
+        if made is not None and not made.exists():
             print(
                 f"carril: warning: the last checkpoint's directory `{made.path}` is gone, so that `save_checkpoint()` "
                 "cannot return it\nhint: report the checkpoint, or leave the directory until the function ends",
@@ -64,6 +70,19 @@ class LastCheckpoint:
             )
             return None
         return made
+
+
+def _storage_elsewhere(name: str) -> "Place | None":
+    """The place of this name in the run's storage; None if that is the run's local directory."""
+    session, filesystem = _session.entered(), _session.storage_filesystem()
+    if session is None or not _session.is_stored(session):
+        return None
+    from carril.train._locations import is_uri, joined
+    from carril.train._places import place
+
+    if filesystem is None and not is_uri(session.storage):
+        return None
+    return place(joined(session.storage, name), filesystem)
 
 
 def _temporary_copy(checkpoint: "Checkpoint") -> "Checkpoint":

@@ -1,13 +1,13 @@
 """The configuration that few scripts use, and the types of what comes later.
 
-Data sets, validation and asynchronous upload are not built yet: their configuration can be made, and its use is refused
-by the trainer or by `report`. `BackendConfig` is the place where a framework is set up inside a worker.
+Data sets and validation are not built yet: their configuration can be made, and its use is refused by the trainer or by
+`report`. `BackendConfig` is the place where a framework is set up inside a worker.
 """
 
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from carril.exceptions import ConfigError, ConfigTypeError
 from carril.train._config import Config
@@ -15,6 +15,8 @@ from carril.train._config import Config
 if TYPE_CHECKING:
     from carril.train._checkpoint import Checkpoint
     from carril.train._session import SessionLike
+
+E = TypeVar("E", bound=enum.Enum)
 
 ValidationFn = Callable[..., dict[str, Any]]
 
@@ -99,7 +101,11 @@ class ValidationConfig(Config):
 
 
 class CheckpointUploadMode(enum.Enum):
-    """Whether `report` waits for the checkpoint's files to be stored."""
+    """How `report` has a checkpoint's files stored.
+
+    SYNC waits until they are stored, ASYNC only until they are copied or taken over, and with NO_UPLOAD they are in the
+    run's storage already.
+    """
 
     SYNC = "SYNC"
     ASYNC = "ASYNC"
@@ -107,10 +113,21 @@ class CheckpointUploadMode(enum.Enum):
 
 
 class CheckpointConsistencyMode(enum.Enum):
-    """What `get_all_reported_checkpoints` waits for."""
+    """What `get_all_reported_checkpoints` waits for. Without validation both mean that checkpoints are stored."""
 
     COMMITTED = "COMMITTED"
     VALIDATED = "VALIDATED"
+
+
+def chosen(kind: type[E], value: object, what: str) -> E:
+    """A member of an enumeration, from itself or from its name in letters of any size."""
+    if isinstance(value, kind):
+        return value
+    name = value.upper() if isinstance(value, str) else ""
+    if name in kind.__members__:
+        return kind[name]
+    shown = value.name if isinstance(value, enum.Enum) else value
+    raise ConfigError(f"`{what}` is {shown!r}: it must be one of {', '.join(kind.__members__)}")
 
 
 class ReportedCheckpointStatus(enum.Enum):

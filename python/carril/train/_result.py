@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril import _native
 from carril.exceptions import ConfigError, NotFoundError
+from carril.train._locations import is_uri, pyarrow_filesystem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,19 +59,28 @@ class Result:
     _reports: list[dict[str, Any]] = field(default_factory=list, repr=False)
     # What each rank returned, where more than rank 0 was asked.
     _rank_values: list[Any] = field(default_factory=list, repr=False)
+    # The object that `path` is a path in, where the run has a `storage_filesystem`.
+    _filesystem: Any = field(default=None, repr=False, compare=False)
 
     @property
     def log_dir(self) -> "Path | None":
-        """The run's directory, as a Path."""
+        """The run's directory, as a Path; None if it is not a local one."""
         from pathlib import Path
 
-        return None if self.path is None else Path(self.path)
+        if self.path is None or self._filesystem is not None or is_uri(self.path):
+            return None
+        return Path(self.path)
 
     @property
     def filesystem(self) -> Any:
-        from carril.train._checkpoint import local_filesystem
+        """The run's `storage_filesystem`; otherwise pyarrow's for `path`, where pyarrow is installed, or None."""
+        return self._filesystem if self._filesystem is not None else pyarrow_filesystem(self.path or "")
 
-        return local_filesystem()
+    def _read(self, key: str) -> bytes | None:
+        """A file of the run's; None if there is none."""
+        from carril.train._places import place
+
+        return None if self.path is None else place(self.path, self._filesystem).read(key)
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -78,16 +88,11 @@ class Result:
         if self.metrics is not None and "config" in self.metrics:
             given: dict[str, Any] = self.metrics["config"]
             return given
-        if self.path is None:
-            return None
         import json
 
-        try:
-            with open(os.path.join(self.path, "params.json"), encoding="utf-8") as file:
-                stored: dict[str, Any] = json.load(file)
-            return stored
-        except FileNotFoundError:
-            return None
+        data = self._read("params.json")
+        stored: dict[str, Any] | None = None if data is None else json.loads(data)
+        return stored
 
     def rank_metrics(self, rank: int) -> list[dict[str, Any]]:
         """Every report of one rank, in order."""
@@ -95,13 +100,14 @@ class Result:
             if rank == 0:
                 return list(self._reports)
             raise NotFoundError(f"there is no rank {rank}: the run had one, in the calling process")
-        name = os.path.join("ranks", f"rank_{rank}.json")
-        if not os.path.exists(os.path.join(self.path, name)):
+        name = f"ranks/rank_{rank}.json"
+        data = self._read(name)
+        if data is None:
             if rank != 0:
                 raise NotFoundError(f"rank {rank} has reported nothing, or there was none: `{name}` is not there")
             # Without `metrics_reduce` the run's values are those of rank 0, and are kept once.
-            name = _RUN_FILE
-        return read_lines(os.path.join(self.path, name))
+            data = self._read(_RUN_FILE)
+        return parse_lines(data)
 
     @property
     def metrics_dataframe(self) -> "pandas.DataFrame":
@@ -113,7 +119,7 @@ class Result:
                 "`metrics_dataframe` needs pandas, which is not installed\n"
                 "hint: `pip install pandas`, or use `rank_metrics(0)`, which needs nothing"
             ) from error
-        rows = self._reports if self.path is None else read_lines(os.path.join(self.path, _RUN_FILE))
+        rows = self._reports if self.path is None else parse_lines(self._read(_RUN_FILE))
         return pandas.DataFrame([flatten(row) for row in rows])
 
     def get_best_checkpoint(self, metric: str, mode: str) -> "Checkpoint | None":
@@ -130,7 +136,10 @@ class Result:
 
     @classmethod
     def from_path(cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> "Result":
-        """Reads the result of a run from its directory, also while the run goes on."""
+        """Reads the result of a run from its directory, also while the run goes on.
+
+        `path` is a local path or a URI; with `storage_filesystem` it is a path in that.
+        """
         from carril.train._stored import read_result
 
         return read_result(cls, path, storage_filesystem)
@@ -148,16 +157,13 @@ class Result:
         return f"<table>{body}</table>"
 
 
-def read_lines(path: str) -> list[dict[str, Any]]:
+def parse_lines(data: bytes | None) -> list[dict[str, Any]]:
     """The objects of a file with one JSON object per line. A line that is just being written is left out."""
     import json
 
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().split("\n")
-    except FileNotFoundError:
+    if data is None:
         return []
-    return [json.loads(line) for line in lines[:-1] if line]
+    return [json.loads(line) for line in data.split(b"\n")[:-1] if line]
 
 
 def flatten(metrics: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -178,10 +184,10 @@ def in_order(
     if metric is None:
         return list(checkpoints)
 
-    def score(pair: "tuple[Checkpoint, dict[str, Any]]") -> float:
+    def score(pair: "tuple[Checkpoint, dict[str, Any]]") -> tuple[bool, float]:
         value = flatten(pair[1]).get(metric)
         if isinstance(value, (int, float)) and value == value:
-            return float(value) if mode == "max" else -float(value)
-        return float("-inf")
+            return True, float(value) if mode == "max" else -float(value)
+        return False, 0.0
 
     return sorted(checkpoints, key=score)

@@ -1,10 +1,11 @@
 """What a training function calls: `report`, `get_context`, `get_checkpoint` and their kin.
 
 In a worker they act on the native session, with `num_workers=0` on a session in the calling process. Outside both
-they raise RuntimeError. `report` is called in inner loops: without a checkpoint it is one native call.
+they raise RuntimeError. `report` is called in inner loops: without a checkpoint it is one native call. With one it is
+the work of `_reporting`.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +48,33 @@ class SessionLike(Protocol):
     def broadcast(self, payload: bytes | None) -> bytes: ...
 
 
+class StoredSession(SessionLike, Protocol):
+    """A session of a run that is kept somewhere: the native one."""
+
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def storage(self) -> str: ...
+    @property
+    def filesystem_path(self) -> str: ...
+    def report(
+        self,
+        metrics: dict[str, Any],
+        directory: str | None = None,
+        move: bool = False,
+        checkpoint_name: str | None = None,
+        mode: str = "sync",
+    ) -> None: ...
+    def checkpoints(self, timeout: float | None = None) -> list[dict[str, Any]]: ...
+
+
+_UNREAD = object()
+
 _session: SessionLike | None = None
+# The run's `storage_filesystem`, once it was asked for.
+_filesystem: Any = _UNREAD
+# How many reports this process has made: every rank makes as many, so that it is a number that all of them know.
+_reports = 0
 _report: Any = None
 _details: dict[str, Any] = {}
 # Told of every checkpoint that is made or reported, where the last one is wanted (see `_kept`).
@@ -56,8 +83,8 @@ _witness: "Callable[[Checkpoint, bool], None] | None" = None
 
 def enter(session: SessionLike | None) -> None:
     """From here on the functions of this module act on `session`; None ends that."""
-    global _session, _report
-    _session = session
+    global _session, _report, _filesystem, _reports
+    _session, _filesystem, _reports = session, _UNREAD, 0
     _report = None if session is None else session.report
 
 
@@ -102,73 +129,64 @@ def entered() -> SessionLike | None:
     return _session
 
 
+def is_stored(session: SessionLike) -> TypeGuard[StoredSession]:
+    """False with `num_workers=0`, where nothing is kept."""
+    return not getattr(session, "is_local", False)
+
+
+def storage_filesystem() -> Any:
+    """The file system object that the run is kept in; None for a path or URI, and outside a run."""
+    global _filesystem
+    if _filesystem is _UNREAD:
+        path = _session.filesystem_path if _session is not None and is_stored(_session) else ""
+        _filesystem = _unpickled(path) if path else None
+    return _filesystem
+
+
+def _unpickled(path: str) -> Any:
+    from carril._internal.pickling import loads
+
+    with open(path, "rb") as file:
+        return loads(file.read())
+
+
+def reports() -> int:
+    """How many reports this process has made."""
+    return _reports
+
+
 def report(
     metrics: dict[str, Any],
     checkpoint: "Checkpoint | None" = None,
     checkpoint_dir_name: str | None = None,
     checkpoint_upload_mode: "CheckpointUploadMode | str | None" = None,
     delete_local_checkpoint_after_upload: bool | None = None,
-    checkpoint_upload_fn: object = None,
+    checkpoint_upload_fn: "Callable[[Checkpoint, str], Checkpoint] | None" = None,
     validation: object = False,
 ) -> None:
     """Reports metrics, and with them a checkpoint.
 
-    Without a checkpoint it waits for nobody. With one, the files are stored when it returns, and the checkpoint exists
-    when every rank's report of the same number is in. `delete_local_checkpoint_after_upload=True` gives the directory
-    away: it is moved instead of copied.
+    Without a checkpoint it waits for nobody. With one, the files are taken when it returns, and the checkpoint exists
+    when every rank's report of the same number is in and all files are stored. `checkpoint_upload_mode` says how much
+    of that `report` waits for: with SYNC and storage that is no local path, for all of it. `checkpoint_upload_fn` does
+    the storing itself, in this thread, and returns the checkpoint in the run's storage.
+    `delete_local_checkpoint_after_upload=True` gives the directory away: it is moved instead of copied.
     """
+    global _reports
     if checkpoint is None and not validation and _report is not None and metrics.__class__ is dict:
         _report(metrics)
-        return
-    _report_in_full(
-        metrics,
-        checkpoint,
-        checkpoint_dir_name,
-        checkpoint_upload_mode,
-        bool(delete_local_checkpoint_after_upload),
-        checkpoint_upload_fn,
-        validation,
-    )
+    else:
+        from carril.train._reporting import Asked, report_in_full
 
-
-def _report_in_full(
-    metrics: object,
-    checkpoint: object,
-    name: str | None,
-    mode: object,
-    move: bool,
-    upload: object,
-    validation: object,
-) -> None:
-    from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
-    from carril.train._checkpoint import Checkpoint
-
-    session = current("report()")
-    if not isinstance(metrics, dict):
-        raise ConfigTypeError(
-            f"`metrics` is a {type(metrics).__name__}: it must be a dict",
-            hints=['for example `report({"loss": 0.5})`'],
+        asked = Asked(
+            checkpoint_dir_name,
+            checkpoint_upload_mode,
+            delete_local_checkpoint_after_upload,
+            checkpoint_upload_fn,
+            validation,
         )
-    if validation:
-        raise NotAvailableError("`report(validation=…)`: validation of checkpoints is not built yet")
-    if upload is not None:
-        raise NotAvailableError("`report(checkpoint_upload_fn=…)` is not built yet")
-    if mode is not None and getattr(mode, "value", mode) != "SYNC":
-        raise NotAvailableError(f"`report(checkpoint_upload_mode={mode})`: only SYNC is built yet")
-    if checkpoint is None:
-        session.report(dict(metrics))
-        return
-    if not isinstance(checkpoint, Checkpoint):
-        raise ConfigTypeError(
-            f"`checkpoint` is a {type(checkpoint).__name__}: it must be a Checkpoint",
-            hints=["for example `Checkpoint.from_directory(path)`"],
-        )
-    if name is not None and (not isinstance(name, str) or not name or "/" in name or name.startswith(".")):
-        raise ConfigError(
-            f"`checkpoint_dir_name` is {name!r}: it must be the name of a directory, without `/` and without a dot first"
-        )
-    session.report(dict(metrics), checkpoint.path, move and not checkpoint.is_temporary, name)
-    checkpoint_was_made(checkpoint, reported=True)
+        report_in_full(current("report()"), metrics, checkpoint, asked)
+    _reports += 1
 
 
 def get_context() -> "TrainContext":
@@ -181,12 +199,14 @@ def get_context() -> "TrainContext":
 
 def get_checkpoint() -> "Checkpoint | None":
     """The newest checkpoint of this run; before there is one, that which the run began from, or None."""
-    path = current("get_checkpoint()").latest_checkpoint() or _details.get("checkpoint")
+    path, filesystem = current("get_checkpoint()").latest_checkpoint(), storage_filesystem()
+    if path is None:
+        path, filesystem = _details.get("checkpoint"), _details.get("checkpoint_filesystem")
     if path is None:
         return None
     from carril.train._checkpoint import Checkpoint
 
-    return Checkpoint.stored(path)
+    return Checkpoint.stored(path, filesystem)
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
@@ -202,13 +222,13 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
 def get_all_reported_checkpoints(
     consistency_mode: "CheckpointConsistencyMode | str | None" = None, timeout_s: float | None = None
 ) -> "list[ReportedCheckpoint]":
-    from carril.exceptions import NotAvailableError
+    """The checkpoints that are kept, the best last, with the metrics they were reported with.
 
-    current("get_all_reported_checkpoints()")
-    raise NotAvailableError(
-        "`get_all_reported_checkpoints()` is not built yet",
-        hints=["`get_checkpoint()` has the newest one, `Result.best_checkpoints` all of them"],
-    )
+    It waits until what this rank has reported is settled, for `timeout_s` at most; then it gives what there is.
+    """
+    from carril.train._reporting import reported_checkpoints
+
+    return reported_checkpoints(current("get_all_reported_checkpoints()"), consistency_mode, timeout_s)
 
 
 def get_preemption_info() -> None:

@@ -1,70 +1,76 @@
-"""Reads a result back from the directory of a run: the counterpart of what the head writes there.
+"""Reads a result back from where a run is kept: the counterpart of what the head writes there.
 
-Only files are read, nothing is unpickled, so that a directory from somebody else can be looked at.
+Only files are read, and of checkpoints only their manifests. Nothing is unpickled, so that a directory from somebody
+else can be looked at.
 """
 
 import json
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import CarrilError, NotAvailableError, NotFoundError, TrainingFailedError
-from carril.train._checkpoint import Checkpoint, local_path
-from carril.train._result import Metrics, in_order, read_lines
+from carril.exceptions import CarrilError, NotFoundError, TrainingFailedError
+from carril.train._checkpoint import Checkpoint
+from carril.train._locations import checked_filesystem, joined, location, path_in_filesystem
+from carril.train._places import Place, place
+from carril.train._result import Metrics, in_order, parse_lines
 
 if TYPE_CHECKING:
     from carril.train._result import Result
 
 
-def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", filesystem: Any) -> "Result":
+def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_filesystem: Any) -> "Result":
     """The result of the run in `path`."""
-    if filesystem is not None:
-        raise NotAvailableError("`from_path(storage_filesystem=…)`: only local paths are built yet")
-    directory = local_path(path, "path")
-    if not os.path.exists(os.path.join(directory, "run.json")):
+    filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
+    where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
+    run = place(where, filesystem)
+    record = run.read("run.json")
+    if record is None:
         raise NotFoundError(
-            f"`{directory}` is not the directory of a run: it has no `run.json`",
+            f"`{where}` is not the directory of a run: it has no `run.json`",
             hints=["a run's directory is its `storage_path` and its name: see `Result.path`"],
         )
-    rows = read_lines(os.path.join(directory, "result.json"))
-    checkpoints = _checkpoints(directory, rows)
-    run = _json(os.path.join(directory, "run.json"))
-    asked = run.get("asked") or {}
+    rows = parse_lines(run.read("result.json"))
+    checkpoints = _checkpoints(run, filesystem, rows)
+    asked = _object(record).get("asked") or {}
     score = (asked.get("run_config") or {}).get("checkpoint_config") or {}
     return cls(
         metrics=Metrics(rows[-1]) if rows else None,
         checkpoint=checkpoints[-1][0] if checkpoints else None,
-        error=_error(directory),
-        path=directory,
+        error=_error(run),
+        path=where,
         best_checkpoints=in_order(
             checkpoints, score.get("checkpoint_score_attribute"), score.get("checkpoint_score_order") or "max"
         ),
+        _filesystem=filesystem,
     )
 
 
-def _json(path: str) -> dict[str, Any]:
+def _object(data: bytes | None) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-    except (FileNotFoundError, json.JSONDecodeError):
+        value = json.loads(data or b"{}")
+    except json.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
 
 
-def _checkpoints(directory: str, rows: list[dict[str, Any]]) -> list[tuple[Checkpoint, dict[str, Any]]]:
-    """The committed checkpoints in order of report. Without its manifest a directory is no checkpoint."""
+def _checkpoints(run: Place, filesystem: Any, rows: list[dict[str, Any]]) -> list[tuple[Checkpoint, dict[str, Any]]]:
+    """The committed checkpoints in order of report. One that is damaged is named and passed over."""
     by_name = {row["checkpoint_dir_name"]: row for row in rows if row.get("checkpoint_dir_name")}
-    found: list[tuple[float, str, dict[str, Any]]] = []
-    for entry in os.scandir(directory):
-        manifest = _json(os.path.join(entry.path, ".manifest.json")) if entry.is_dir() else {}
-        if manifest:
-            metrics = manifest.get("metrics") or by_name.get(entry.name) or {}
-            found.append((manifest.get("iteration") or 0, entry.name, metrics))
-    found.sort(key=lambda item: item[:2])
-    return [(Checkpoint(os.path.join(directory, name)), metrics) for _, name, metrics in found]
+    found = []
+    for stored in run.checkpoints():
+        path = joined(run.location, stored["name"])
+        if stored["damage"] is not None:
+            warnings.warn(f"the checkpoint `{path}` is passed over: {stored['damage']}", stacklevel=4)
+            continue
+        # The row has every value as it was; the manifest, which knows fewer kinds, serves where the row was lost.
+        metrics = by_name.get(stored["name"]) or stored["metrics"] or {}
+        found.append((Checkpoint.stored(path, filesystem), metrics))
+    return found
 
 
-def _error(directory: str) -> CarrilError | None:
-    record = _json(os.path.join(directory, "error.json"))
+def _error(run: Place) -> CarrilError | None:
+    record = _object(run.read("error.json"))
     if not record:
         return None
     from carril._native import error_codes

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, TrainingFailedError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, TrainingFailedError, kind_of
 from carril.train._config import RunConfig, ScalingConfig, coerce
 from carril.train._imperative import Imperative, callers_function, checked_function, no_function
 
@@ -41,7 +41,7 @@ class DataParallelTrainer(Imperative):
     ) -> None:
         function = checked_function(train_loop_per_worker, "train_loop_per_worker") or callers_function()
         if train_loop_config is not None and not isinstance(train_loop_config, dict):
-            raise ConfigTypeError(f"`train_loop_config` is a {type(train_loop_config).__name__}: it must be a dict")
+            raise ConfigTypeError(f"`train_loop_config` is {kind_of(train_loop_config)}: it must be a dict")
         _refuse_unbuilt(
             {
                 "datasets": (datasets, "data sets are"),
@@ -122,7 +122,7 @@ def _checked_backend(backend_config: object) -> "BackendConfig | None":
     from carril.train._more_config import BackendConfig
 
     if not isinstance(backend_config, BackendConfig):
-        raise ConfigTypeError(f"`backend_config` is a {type(backend_config).__name__}: it must be a `BackendConfig`")
+        raise ConfigTypeError(f"`backend_config` is {kind_of(backend_config)}: it must be a `BackendConfig`")
     return backend_config
 
 
@@ -142,7 +142,7 @@ def _check_callbacks(callbacks: list[Any]) -> None:
     for callback in callbacks:
         if not isinstance(callback, UserCallback):
             raise ConfigError(
-                f"`RunConfig.callbacks` holds a {type(callback).__name__}: it must be a `UserCallback`",
+                f"`RunConfig.callbacks` holds {kind_of(callback)}: it must be a `UserCallback`",
                 hints=["derive its class from `carril.train.UserCallback`, and give an instance"],
             )
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from carril.train.torch._amp import accelerate as accelerate
     from carril.train.torch._amp import backward as backward
     from carril.train.torch._amp import prepare_optimizer as prepare_optimizer
+    from carril.train.torch._checkpoint import TorchCheckpoint as TorchCheckpoint
     from carril.train.torch._config import TorchConfig as TorchConfig
     from carril.train.torch._prepare import enable_reproducibility as enable_reproducibility
     from carril.train.torch._prepare import get_device as get_device
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from carril.train.torch._trainer import TorchTrainer as TorchTrainer
 
 __all__ = [
+    "TorchCheckpoint",
     "TorchConfig",
     "TorchTrainer",
     "accelerate",
@@ -31,6 +33,7 @@ __all__ = [
 ]
 
 _MODULE_OF = {
+    "TorchCheckpoint": "_checkpoint",
     "TorchConfig": "_config",
     "TorchTrainer": "_trainer",
     "accelerate": "_amp",
@@ -42,7 +45,7 @@ _MODULE_OF = {
     "prepare_model": "_prepare",
     "prepare_optimizer": "_amp",
 }
-_LATER = frozenset(("LightningTrainer", "TorchCheckpoint", "TorchPredictor", "xla"))
+_LATER = frozenset(("LightningTrainer", "TorchPredictor", "xla"))
 
 
 def __getattr__(name: str) -> Any:

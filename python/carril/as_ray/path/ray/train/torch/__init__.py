@@ -8,12 +8,11 @@ __all__ = list(_names)
 __getattr__ = _missing.attributes(
     "ray.train.torch",
     (
-        "TorchCheckpoint",
         "TorchPredictor",
         "TorchWorkerProfiler",
         "train_loop_utils",
         "xla",
     ),
-    ("config", "torch_trainer"),
+    ("config", "torch_checkpoint", "torch_trainer"),
     source="carril.train.torch",
 )
