@@ -246,7 +246,6 @@ _CLASSES: dict[str, type[CarrilError]] = {
     "not-available": NotAvailableError,
     "run-exists": RunExistsError,
     "run-live": RunExistsError,
-    "run-unfinished": RunExistsError,
     "placement-impossible": PlacementError,
     "storage": StorageError,
     "checkpoint": CheckpointError,

@@ -142,7 +142,7 @@ def test_a_class_that_cannot_be_sent_is_named_before_anything_starts(tmp_path: P
         pass
 
     mine = Mine(str(tmp_path), LocalFileSystem())
-    with pytest.raises(ConfigError, match=r"`RunConfig\.storage_filesystem`, a Mine, cannot be sent"):
+    with pytest.raises(ConfigError, match="`storage_filesystem`, a Mine, cannot be sent"):
         fit(lambda: None, "runs", 1, name="run", storage_filesystem=mine)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,7 +1,7 @@
 //! `carril checkpoints RUN`: what there is to go on from.
 
 use carril_store::{Damage, Listed, Manifest, Storage as Place, list_checkpoints, verify};
-use carril_types::Failure;
+use carril_types::{ErrorCode, Failure};
 use clap::Args;
 
 use crate::find::{Storage, block_on};
@@ -24,6 +24,9 @@ impl Checkpoints {
         let place = Place::open(&location, None)?;
         let listed = list_checkpoints(&place)?;
         if listed.is_empty() {
+            if place.read("run.json")?.is_none() {
+                return Err(Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`")));
+            }
             println!("no checkpoints in {location}");
             return Ok(());
         }

@@ -13,6 +13,7 @@ use carril_types::Failure;
 
 /// A round is followed by a pause of so many times its own length.
 const PAUSE: u32 = 20;
+const SNAPSHOT: &str = ".mirror";
 /// What belongs to a run besides its checkpoints: names at the top, and these directories.
 const DIRECTORIES: [&str; 2] = ["ranks", "journal"];
 
@@ -81,14 +82,27 @@ impl Mirror {
                 states.push((key, state));
             }
         }
-        // What says that the run is there, and how it stands, goes last.
-        changed.sort_by_key(|(_, key)| key == "run.json");
+        let changed = self.snapshot(changed)?;
+        // What says how the run stands goes last.
         let (record, others): (Vec<_>, Vec<_>) = changed.into_iter().partition(|(_, key)| key == "run.json");
         self.storage.upload_all(&others)?;
         self.storage.upload_all(&record)?;
+        let _ = fs::remove_dir_all(self.local.join(SNAPSHOT));
         self.seen.extend(states);
         self.not_before = Instant::now() + began.elapsed().min(Duration::from_secs(60)) * PAUSE;
         Ok(())
+    }
+
+    /// Copies, so that a file that grows while it is sent is sent as it was.
+    fn snapshot(&self, files: Vec<(PathBuf, String)>) -> Result<Vec<(PathBuf, String)>, Failure> {
+        let copied = files.into_iter().map(|(path, key)| {
+            let copy = self.local.join(SNAPSHOT).join(&key);
+            let io = |source| StoreError::Io { what: "copy", path: path.clone(), source };
+            copy.parent().map_or(Ok(()), fs::create_dir_all).map_err(io)?;
+            fs::copy(&path, &copy).map_err(io)?;
+            Ok((copy, key))
+        });
+        copied.collect::<Result<_, StoreError>>().map_err(Failure::from)
     }
 
     /// Everything is there: the local directory is of no use any more.

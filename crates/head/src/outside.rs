@@ -29,6 +29,8 @@ pub trait Outside: Send {
     fn open_run(&mut self, request: OpenRequest);
     /// Calls `Head::on_committed` when it is done.
     fn commit(&mut self, run: RunId, commit: Commit);
+    /// Deletes what was stored of a checkpoint that never will be one. Best effort: the next attempt sweeps too.
+    fn discard(&mut self, checkpoint: Storage);
     /// Calls `Head::on_mirrored` when it is done.
     fn mirror(&mut self, run: RunId, mirror: Mirror);
 }

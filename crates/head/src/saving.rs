@@ -21,8 +21,9 @@ struct Save {
     metrics: Metrics,
     shards: Vec<Shard>,
     in_place: Option<String>,
-    /// Agents that have not told yet how their upload went.
+    /// Agents that were asked to upload, and those that have.
     uploads: usize,
+    uploaded: usize,
     displaced: Vec<u64>,
     began: f64,
 }
@@ -171,8 +172,8 @@ impl Run {
         if let Some(failure) = uploaded.failure {
             return self.reject(iteration, failure.into(), outside);
         }
-        save.uploads = save.uploads.saturating_sub(1);
-        if save.uploads == 0 {
+        save.uploaded += 1;
+        if save.uploaded == save.uploads {
             self.commit(iteration, outside);
         }
     }
@@ -249,7 +250,11 @@ impl Run {
 
     /// What was taken for it goes, and nobody waits for it any more.
     pub(crate) fn give_up(&mut self, iteration: u64, outside: &mut dyn Outside) {
-        self.saving.saves.remove(&iteration);
+        let save = self.saving.saves.remove(&iteration);
+        let elsewhere = self.storage.as_ref().filter(|storage| storage.local_path().is_none());
+        if let (Some(save), Some(storage)) = (save.filter(|save| save.uploads > 0 && save.in_place.is_none()), elsewhere) {
+            outside.discard(storage.join(&save.name));
+        }
         self.drop_checkpoint(Some(iteration), outside);
         self.release_held(iteration, None, outside);
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carril_core::Timer;
 use carril_proto::v1;
+use carril_store::Storage;
 use carril_types::{ErrorCode, Failure, NodeId, RunId};
 use tokio::sync::{mpsc, oneshot};
 
@@ -146,6 +147,10 @@ impl Outside for World {
             Ok((mirror, result)) => head.on_committed(&run, iteration, result, mirror),
             Err(failure) => head.on_committed(&run, iteration, Err(failure), None),
         });
+    }
+
+    fn discard(&mut self, checkpoint: Storage) {
+        tokio::task::spawn_blocking(move || checkpoint.delete_all());
     }
 
     fn mirror(&mut self, run: RunId, mut mirror: Mirror) {

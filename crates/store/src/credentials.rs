@@ -111,7 +111,11 @@ fn s3(at: &Location, surroundings: &Surroundings) -> Result<Client, StoreError> 
         builder = builder.with_config(key, value);
     }
     let profile = Profile::read(surroundings);
-    let has_own = surroundings.any(&["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+    let pair = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
+    if let [Some(_), None] | [None, Some(_)] = pair.map(|name| surroundings.get(name)) {
+        return Err(no_credentials(at, "both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
+    }
+    let has_own = surroundings.any(&pair)
         || surroundings.any(&["AWS_WEB_IDENTITY_TOKEN_FILE"])
         || surroundings.any(&["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"])
         || surroundings.is_true("AWS_SKIP_SIGNATURE");

@@ -23,8 +23,6 @@ pub enum StoreError {
     NotARun { path: PathBuf },
     #[error("a run named `{name}` is live in `{}`: process {pid} on {host}", path.display())]
     RunLive { name: String, path: PathBuf, pid: u32, host: String },
-    #[error("a run named `{name}` did not finish in `{}`", path.display())]
-    RunUnfinished { name: String, path: PathBuf },
     #[error("the checkpoint directory `{}` {what}", path.display())]
     CheckpointDirectory { what: &'static str, path: PathBuf },
     #[error("ranks {first} and {second} both reported `{file}` in one checkpoint, with different content")]
@@ -84,6 +82,10 @@ impl From<StoreError> for Failure {
         let another = "give the run another `name`";
         let storage = Failure::new(ErrorCode::Storage, message.clone());
         match error {
+            StoreError::Remote { missing: true, .. } => storage.hint("the bucket must exist: it is not made"),
+            StoreError::Remote { why, .. } if why.contains("403") || why.contains("denied") => {
+                storage.hint("the credentials in the environment must allow listing, reading, writing and deleting there")
+            }
             StoreError::Io { .. } | StoreError::Damaged { .. } | StoreError::Remote { .. } => storage,
             StoreError::NoSpace { .. } => storage.hint("free some space, or keep fewer checkpoints with `num_to_keep`"),
             StoreError::PythonFilesystem { .. } => {
@@ -91,13 +93,16 @@ impl From<StoreError> for Failure {
             }
             StoreError::RunExists { .. } => Failure::new(ErrorCode::RunExists, message)
                 .hint(another)
-                .hint("to go on from its last checkpoint, wait for `resume=`, which is not available yet"),
+                .hint("to go on from its last checkpoint, set RunConfig(resume=True)"),
             StoreError::NotARun { .. } => Failure::new(ErrorCode::RunExists, message).hint(another),
             StoreError::RunLive { .. } => Failure::new(ErrorCode::RunLive, message).hint(another),
-            StoreError::RunUnfinished { .. } => Failure::new(ErrorCode::RunUnfinished, message)
-                .hint(format!("{another}: resuming a run is not available yet")),
-            StoreError::CheckpointDirectory { .. } => {
-                Failure::new(ErrorCode::Checkpoint, message).hint("report a directory that holds at least one file")
+            StoreError::CheckpointDirectory { what, .. } => {
+                let way_out = match what {
+                    "holds the run's own directory" => "write the checkpoint's files to a directory of their own",
+                    "vanished while it was copied" => "keep the directory until `report` has returned",
+                    _ => "report a directory that holds at least one file",
+                };
+                Failure::new(ErrorCode::Checkpoint, message).hint(way_out)
             }
             StoreError::CheckpointConflict { .. } => Failure::new(ErrorCode::CheckpointConflict, message)
                 .hint("let one rank write the file, or give each rank's file a name of its own"),

@@ -69,7 +69,6 @@ codes! {
     NotAvailable = "not-available", User, false;
     RunExists = "run-exists", User, false;
     RunLive = "run-live", User, false;
-    RunUnfinished = "run-unfinished", User, false;
     PlacementImpossible = "placement-impossible", User, false;
     BadMetrics = "bad-metrics", User, false;
     NotFound = "not-found", User, false;

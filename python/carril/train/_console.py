@@ -219,10 +219,11 @@ class Console:
         if not self._display.keeps_table:
             lines.extend("  " + line for line in words.table(ended["metrics"] or {}, ended["ranks"] or {}))
         lines.append(f"  files       {self._path}")
-        if ended["checkpoints"]:
-            lines.append(f"  checkpoint  {ended['checkpoints'][-1]['path']}")
-        commands = [f"tensorboard --logdir {shlex.quote(self._path)}"] if ended["iterations"] else []
-        lines.extend(_next([*commands, f"carril logs {self._run()}", f"carril explain {self._run()}"]))
+        lines.extend(_newest(ended["checkpoints"]))
+        # TensorBoard is sure to read a local path only.
+        is_local = os.path.isabs(self._path)
+        commands = [f"tensorboard --logdir {shlex.quote(self._path)}"] if ended["iterations"] and is_local else []
+        lines.extend(self._next([*commands, f"carril logs {self._run()}", f"carril explain {self._run()}"]))
         self._write_last(lines)
 
     def failed(self, ended: dict[str, Any]) -> None:
@@ -236,10 +237,9 @@ class Console:
         error = os.path.join(self._path, "error.txt")
         if ended["status"] == "failed" and os.path.exists(error):
             lines.append(f"  error       {error}")
-        if ended["checkpoints"]:
-            lines.append(f"  checkpoint  {ended['checkpoints'][-1]['path']}")
+        lines.extend(_newest(ended["checkpoints"]))
         rank = f" --rank {ended['failures'][0]['rank']}" if ended["failures"] else ""
-        lines.extend(_next([f"carril explain {self._run()}", f"carril logs {self._run()}{rank}"]))
+        lines.extend(self._next([f"carril explain {self._run()}", f"carril logs {self._run()}{rank}"]))
         self._write_last(lines)
 
     def _end(self, ended: dict[str, Any]) -> None:
@@ -262,6 +262,16 @@ class Console:
         if self._verbose > 0:
             self._display.write("\n".join(lines) + "\n")
 
+    def _next(self, commands: list[str]) -> list[str]:
+        # What is kept in a Python file system can be read by the script only.
+        if not os.path.isabs(self._path) and "://" not in self._path:
+            return []
+        return [f"  {'next' if at == 0 else '':10}  {command}" for at, command in enumerate(commands)]
 
-def _next(commands: list[str]) -> list[str]:
-    return [f"  {'next' if at == 0 else '':10}  {command}" for at, command in enumerate(commands)]
+
+def _newest(checkpoints: list[dict[str, Any]]) -> list[str]:
+    """They come in the order of their worth: the newest may stand anywhere."""
+    if not checkpoints:
+        return []
+    newest = max(checkpoints, key=lambda checkpoint: checkpoint["iteration"])
+    return [f"  checkpoint  {newest['path']}"]
