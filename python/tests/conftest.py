@@ -57,6 +57,12 @@ def processes() -> list[Process]:
     return found
 
 
+@pytest.fixture
+def light_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that start many heads: what other tests have imported (torch) is not imported for each of them."""
+    monkeypatch.setattr("carril._internal.imports.imported_installed_modules", lambda: [])
+
+
 def wait_until(condition: Callable[[], Any], what: str, state: Callable[[], object] = lambda: "") -> Any:
     """The first true value of `condition`; after the deadline an error that shows `state()`."""
     import time

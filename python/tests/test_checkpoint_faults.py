@@ -25,6 +25,7 @@ from carril.train import CheckpointConfig, ControllerError, Result, WorkerGroupE
 
 LONG = bool(os.environ.get("CARRIL_LONG"))
 STEPS = 5
+pytestmark = pytest.mark.usefixtures("light_heads")
 COMMAND = str(Path(sys.executable).parent / "carril")
 
 
