@@ -87,7 +87,7 @@ class Run:
 class Storage:
     """A place that holds files under keys: a local directory or an object store's prefix. Every call may wait."""
 
-    def __init__(self, location: str) -> None:
+    def __new__(cls, location: str) -> Storage:
         """`/abs/path`, `file://`, `s3://`, `gs://`, `az://`. Raises where credentials are missing."""
     @property
     def location(self) -> str: ...

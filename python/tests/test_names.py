@@ -50,19 +50,20 @@ def test_a_finished_run_is_refused_with_the_two_ways_out_and_stays_as_it_is(stor
         fit(reports(), storage, workers=1, name="done")
     error = caught.value
     assert error.code == "run-exists" and error.message == f"a run named `done` has ended in `{storage / 'done'}`"
-    assert len(error.hints) == 2 and "another `name`" in error.hints[0] and "`resume=`" in error.hints[1]
+    assert len(error.hints) == 2 and "another `name`" in error.hints[0] and "resume=True" in error.hints[1]
     assert _snapshot(storage) == before
     assert fit(reports(), storage, workers=1, name="other").error is None
 
 
-def test_a_failed_run_has_finished_too(storage: Path) -> None:
+def test_a_failed_run_is_gone_on_with(storage: Path) -> None:
     def function() -> None:
         raise ValueError
 
     with pytest.raises(carril.train.WorkerGroupError):
         fit(function, storage, workers=1, name="failed")
-    with pytest.raises(RunExistsError, match="a run named `failed` has ended"):
-        fit(reports(), storage, workers=1, name="failed")
+    assert (storage / "failed" / "error.txt").exists()
+    assert fit(reports(), storage, workers=1, name="failed").error is None
+    assert not (storage / "failed" / "error.txt").exists()
 
 
 def test_a_live_run_is_refused_and_goes_on(storage: Path) -> None:

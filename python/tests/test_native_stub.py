@@ -31,7 +31,7 @@ def _arguments(node: ast.FunctionDef) -> list[tuple[str, str]]:
         ast.unparse(d) for d in node.args.defaults
     ]
     pairs = list(zip((argument.arg for argument in arguments), defaults, strict=True))
-    return pairs[1:] if pairs and pairs[0][0] == "self" else pairs
+    return pairs[1:] if pairs and pairs[0][0] in ("self", "cls") else pairs
 
 
 def _actual(function: Any) -> list[tuple[str, str]]:
@@ -69,7 +69,8 @@ def test_a_class_has_the_members_of_the_stub_and_no_others(name: str) -> None:
             assert inspect.isgetsetdescriptor(actual), f"{name}.{method} is a property"
             continue
         assert isinstance(actual, staticmethod) == ("staticmethod" in _decorators(node)), f"{name}.{method}"
-        assert _actual(getattr(cls, method)) == _arguments(node), f"{name}.{method}"
+        called = cls if method == "__new__" else getattr(cls, method)
+        assert _actual(called) == _arguments(node), f"{name}.{method}"
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -66,7 +66,8 @@ def result(head: None, tmp_path_factory: pytest.TempPathFactory) -> Result:
 def test_metrics_are_the_last_report_with_every_automatic_field(result: Result) -> None:
     metrics = result.metrics
     assert metrics is not None
-    assert set(metrics) == {"loss", "step", "deep", *AUTOMATIC}
+    # The last two are there because checkpoints were reported.
+    assert set(metrics) == {"loss", "step", "deep", *AUTOMATIC, "checkpoint_stall_s", "checkpoint_upload_s"}
     assert (metrics["loss"], metrics["step"], metrics["deep"]) == (0.75, 3, {"er": 3})
     assert metrics["training_iteration"] == metrics["_training_iteration"] == metrics["iterations_since_restore"] == 4
     assert metrics["config"] == {"lr": 0.1, "layers": [1, 2]} == result.config

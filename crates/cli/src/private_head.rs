@@ -60,11 +60,16 @@ impl PrivateHead {
         getrandom::fill(&mut random).map_err(|error| internal(&format!("no random bytes: {error}")))?;
         let directory =
             PrivateDirectory::create(random).map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
-        random[0] = !random[0];
-        let spool = PrivateDirectory::create_large(random)
-            .map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
+        let large = match directory.is_large() {
+            true => None,
+            false => Some(
+                PrivateDirectory::create_large(random)
+                    .map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?,
+            ),
+        };
+        let spool = large.as_ref().unwrap_or(&directory).path().join("spool");
         let (shutdown, mut asked) = watch::channel(false);
-        let (head, agent) = start(directory.path(), spool.path(), self.limits, shutdown)?;
+        let (head, agent) = start(directory.path(), &spool, self.limits, shutdown)?;
         say_ready(directory.path());
         tokio::select! {
             _ = driver => {}

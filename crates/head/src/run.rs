@@ -361,7 +361,7 @@ impl Run {
             Command::GatherStacks { .. } => self.gather_stacks(outside),
             Command::TellFailures(failures) => {
                 let failures = failures.into_iter().map(Into::into).collect();
-                self.publish(v1::WorkersFailed { failures }, outside);
+                self.publish_in_order(v1::WorkersFailed { failures }, None, outside);
             }
             Command::EndRun(ending) => self.end(ending, outside),
         }
@@ -475,7 +475,8 @@ impl Run {
                 .filter_map(|(rank, report)| Some(v1::RankReport { rank, metrics: Some(report?.metrics.into()) }))
                 .collect();
             let metrics = self.last.clone().map(Into::into);
-            self.publish_in_order(v1::Reported { iteration, metrics, ranks, checkpoint: None }, checkpoint, outside);
+            let event = v1::Reported { iteration, metrics, ranks, checkpoint: None };
+            self.publish_in_order(event, checkpoint.then_some(iteration), outside);
         }
         if outside.now() - self.last_progress >= PROGRESS_EVERY {
             self.publish_progress(outside);

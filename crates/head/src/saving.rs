@@ -28,10 +28,11 @@ struct Save {
     began: f64,
 }
 
-/// A report that watchers hear of later.
+/// What watchers hear of later.
 struct Held {
-    report: v1::Reported,
-    waits: bool,
+    event: v1::RunEvent,
+    /// The report whose checkpoint is to be settled first.
+    waits: Option<u64>,
 }
 
 pub(crate) struct Saving {
@@ -252,7 +253,9 @@ impl Run {
     pub(crate) fn give_up(&mut self, iteration: u64, outside: &mut dyn Outside) {
         let save = self.saving.saves.remove(&iteration);
         let elsewhere = self.storage.as_ref().filter(|storage| storage.local_path().is_none());
-        if let (Some(save), Some(storage)) = (save.filter(|save| save.uploads > 0 && save.in_place.is_none()), elsewhere) {
+        if let (Some(save), Some(storage)) =
+            (save.filter(|save| save.uploads > 0 && save.in_place.is_none()), elsewhere)
+        {
             outside.discard(storage.join(&save.name));
         }
         self.drop_checkpoint(Some(iteration), outside);
@@ -266,24 +269,29 @@ impl Run {
         }
     }
 
-    /// Tells the watchers of a report now, or when the checkpoint that it or an earlier one brought is settled.
-    pub(crate) fn publish_in_order(&mut self, report: v1::Reported, waits: bool, outside: &mut dyn Outside) {
-        if waits || !self.saving.held.is_empty() {
-            self.saving.held.push_back(Held { report, waits });
+    /// Tells the watchers now, or when the checkpoints that came before are settled.
+    pub(crate) fn publish_in_order(
+        &mut self,
+        event: impl Into<v1::RunEvent>,
+        waits: Option<u64>,
+        outside: &mut dyn Outside,
+    ) {
+        if waits.is_some() || !self.saving.held.is_empty() {
+            self.saving.held.push_back(Held { event: event.into(), waits });
         } else {
-            self.publish(report, outside);
+            self.publish(event, outside);
         }
     }
 
     fn release_held(&mut self, iteration: u64, checkpoint: Option<v1::Checkpoint>, outside: &mut dyn Outside) {
-        if let Some(held) = self.saving.held.iter_mut().find(|held| held.report.iteration == iteration) {
-            held.waits = false;
-            held.report.checkpoint = checkpoint;
-        }
-        while self.saving.held.front().is_some_and(|held| !held.waits) {
-            if let Some(held) = self.saving.held.pop_front() {
-                self.publish(held.report, outside);
+        if let Some(held) = self.saving.held.iter_mut().find(|held| held.waits == Some(iteration)) {
+            held.waits = None;
+            if let Some(v1::run_event::Kind::Reported(report)) = &mut held.event.kind {
+                report.checkpoint = checkpoint;
             }
+        }
+        while let Some(held) = self.saving.held.pop_front_if(|held| held.waits.is_none()) {
+            self.publish(held.event, outside);
         }
     }
 

@@ -50,7 +50,9 @@ impl From<Described> for String {
     fn from(described: Described) -> Self {
         match described {
             Described::Text(text) => text,
-            Described::Reported(rank, sequence) => format!("Reported: rank {rank}, report {}", sequence + 1),
+            Described::Reported(rank, sequence) => {
+                format!("Collated: report {}, with rank {rank}'s the last", sequence + 1)
+            }
             Described::Progressed(rank) => format!("Progressed: rank {rank}"),
         }
     }

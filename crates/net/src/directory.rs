@@ -41,6 +41,11 @@ impl PrivateDirectory {
         Self::create_below(&own_below(&std::env::temp_dir())?, random)
     }
 
+    /// Whether files of any size may lie in this one.
+    pub fn is_large(&self) -> bool {
+        own_below(&std::env::temp_dir()).is_ok_and(|root| self.path.starts_with(root))
+    }
+
     fn create_below(root: &Path, random: [u8; 4]) -> Result<Self, DirectoryError> {
         let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
         let path = root.join(name);

@@ -83,9 +83,8 @@ impl From<StoreError> for Failure {
         let storage = Failure::new(ErrorCode::Storage, message.clone());
         match error {
             StoreError::Remote { missing: true, .. } => storage.hint("the bucket must exist: it is not made"),
-            StoreError::Remote { why, .. } if why.contains("403") || why.contains("denied") => {
-                storage.hint("the credentials in the environment must allow listing, reading, writing and deleting there")
-            }
+            StoreError::Remote { why, .. } if why.contains("403") || why.contains("denied") => storage
+                .hint("the credentials in the environment must allow listing, reading, writing and deleting there"),
             StoreError::Io { .. } | StoreError::Damaged { .. } | StoreError::Remote { .. } => storage,
             StoreError::NoSpace { .. } => storage.hint("free some space, or keep fewer checkpoints with `num_to_keep`"),
             StoreError::PythonFilesystem { .. } => {
