@@ -87,15 +87,22 @@ def test_a_rank_that_returned_while_others_wait_is_named(storage: Path) -> None:
         from carril import train
         from carril.train.collective import barrier
 
+        def meet_in_vain() -> None:
+            barrier()
+
         barrier()
         if train.get_context().get_world_rank() != 1:
-            barrier()
+            meet_in_vain()
 
     error = _refused(function, storage, workers=3, name="gone")
     assert error.code == "collective-mismatch"
     assert re.search(r"rank 1 returned while rank[s 0-9and]+ waits? in `barrier` number 2", str(error)), str(error)
     assert "hint: every rank must call `barrier` the same number of times" in str(error)
     assert "rank 1 returned while" in (storage / "gone" / "error.txt").read_text()
+    assert "hint: the stacks of every rank are in `stacks.txt`" in str(error)
+    stacks = (storage / "gone" / "stacks.txt").read_text().split("\nrank ")[1:]
+    assert [stack[0] for stack in stacks] == ["0", "1", "2"]
+    assert ["meet_in_vain" in stack for stack in stacks] == [True, False, True], "where they wait is kept"
 
 
 def test_a_broadcast_without_its_rank_0_names_it(storage: Path) -> None:

@@ -1,27 +1,15 @@
 //! Real head, agent and workers; no Python anywhere.
 
-use std::path::{Path, PathBuf};
+mod programs;
+
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carril_proto::v1;
 use carril_proto::v1::run_event::Kind;
 use carril_testkit::{Fixture, RunEnd};
 use carril_types::ErrorCode;
-
-/// The directory of the programs that this build has made, the `carril` command among them.
-fn programs() -> PathBuf {
-    let worker = Path::new(env!("CARGO_BIN_EXE_carril-test-worker"));
-    let directory = worker.parent().expect("a program lies in a directory").to_owned();
-    static BUILT: std::sync::Once = std::sync::Once::new();
-    BUILT.call_once(|| {
-        let built = std::process::Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "--package", "carril-cli"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(built.is_ok_and(|status| status.success()), "the carril command is built");
-    });
-    directory
-}
+use programs::programs;
 
 async fn fixture() -> Fixture {
     Fixture::start(&programs(), 8.0).await

@@ -2,6 +2,8 @@
 //!
 //! The calls are not written down here: a first run has them logged (`CARRIL_FAULT=0:…`), and each one is then made to fail.
 
+mod programs;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -9,24 +11,11 @@ use carril_store::{Storage, list_checkpoints, verify};
 use carril_testkit::Fixture;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use programs::programs;
 
 /// What the ranks do: given away, copied, and not waited for.
 const SAVES: &[&str] = &["checkpoint", "latest", "copy", "latest", "async", "latest"];
 const RANKS: u32 = 2;
-
-fn programs() -> PathBuf {
-    let worker = Path::new(env!("CARGO_BIN_EXE_carril-test-worker"));
-    let directory = worker.parent().expect("a program lies in a directory").to_owned();
-    static BUILT: std::sync::Once = std::sync::Once::new();
-    BUILT.call_once(|| {
-        let built = std::process::Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "--package", "carril-cli"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(built.is_ok_and(|status| status.success()), "the carril command is built");
-    });
-    directory
-}
 
 /// A head whose saves fail at the n-th call, and the log of the calls.
 async fn fixture(n: usize, kind: &str) -> (Fixture, PathBuf) {
