@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -171,10 +172,11 @@ def test_a_run_in_a_log_has_a_line_of_progress_now_and_then(
             train.report({"loss": 0.5, "a": 1, "b": 2, "c": 3, "d": 4})
             time.sleep(0.03)
 
+    began = time.monotonic()
     fit(function, storage, workers=1, name="log")
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("carril: report ")]
-    # 1.2 s at a line every 0.25 s: far fewer than the 40 reports.
-    assert 1 <= len(lines) <= 10
+    # A line every 0.25 s at most, however long a busy machine takes for the 40 reports.
+    assert 1 <= len(lines) <= (time.monotonic() - began) / 0.25 + 1
     assert re.fullmatch(r"carril: report \d+ · [\d.]+/s · loss 0\.5 · a 1 · b 2 · c 3 · [\d.]+ s", lines[-1]), lines[-1]
 
 
