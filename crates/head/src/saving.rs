@@ -290,8 +290,10 @@ impl Run {
                 report.checkpoint = checkpoint;
             }
         }
-        while let Some(held) = self.saving.held.pop_front_if(|held| held.waits.is_none()) {
-            self.publish(held.event, outside);
+        while self.saving.held.front().is_some_and(|held| held.waits.is_none()) {
+            if let Some(held) = self.saving.held.pop_front() {
+                self.publish(held.event, outside);
+            }
         }
     }
 
