@@ -34,6 +34,7 @@ class Section:
     bars: list[Bar] = field(default_factory=list)
     samples: Any = None
     failures: list[str] = field(default_factory=list)
+    date: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
 
     @property
     def passed(self) -> bool:
@@ -98,10 +99,36 @@ def section_lines(section: Section) -> list[str]:
     return lines
 
 
-def write(directory: Path, sections: list[Section], versions: dict[str, dict[str, str]], repeats: int) -> None:
-    """Writes `results.json` and `RESULTS.md`."""
+def _from_record(measure: dict[str, Any], date: str) -> Section:
+    known = {name: value for name, value in measure.items() if name != "passed"}
+    rows, bars = [Row(**row) for row in known.pop("rows")], [Bar(**bar) for bar in known.pop("bars")]
+    return Section(**{"date": date, **known}, rows=rows, bars=bars)
+
+
+def _earlier(directory: Path) -> dict[str, Any]:
+    path = directory / "results.json"
+    record: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return record
+
+
+def _with_earlier(earlier: dict[str, Any], sections: list[Section], order: list[str]) -> list[Section]:
+    """These measures, and from earlier runs those that this run left out."""
+    stored = [_from_record(measure, earlier["date"]) for measure in earlier.get("measures", [])]
+    by_name = {section.name: section for section in (*stored, *sections)}
+    return sorted(
+        by_name.values(), key=lambda section: order.index(section.name) if section.name in order else len(order)
+    )
+
+
+def write(
+    directory: Path, measured: list[Section], versions: dict[str, dict[str, str]], repeats: int, order: list[str]
+) -> None:
+    """Writes `results.json` and `RESULTS.md`. A run of some measures leaves the others as they were."""
     facts = machine()
-    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    earlier = _earlier(directory)
+    sections = _with_earlier(earlier, measured, order)
+    versions = {**earlier.get("versions", {}), **versions}
+    date = max(section.date for section in sections)
     record = {
         "date": date,
         "machine": facts,
@@ -113,7 +140,7 @@ def write(directory: Path, sections: list[Section], versions: dict[str, dict[str
     lines = [
         "# Measured beside the rivals",
         "",
-        f"Written by `make bench` on {date}. {', '.join(f'{name}: {fact}' for name, fact in facts.items())}.",
+        f"Written by `make bench`, last on {date}. {', '.join(f'{name}: {fact}' for name, fact in facts.items())}.",
         "",
         *(
             f"- {who}: {', '.join(f'{name} {version}' for name, version in what.items())}"
@@ -126,5 +153,6 @@ def write(directory: Path, sections: list[Section], versions: dict[str, dict[str
         "",
     ]
     for section in sections:
-        lines += section_lines(section)
+        title, *rest = section_lines(section)
+        lines += [title, "", f"Measured on {section.date}.", *rest]
     (directory / "RESULTS.md").write_text("\n".join(lines).rstrip() + "\n")
