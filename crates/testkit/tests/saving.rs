@@ -70,7 +70,8 @@ async fn a_disk_that_fails_at_any_call_costs_one_checkpoint_at_most() {
             }
             // Only the loss of the last one is a failure of the run.
             assert!(end.ended.headline.starts_with("the last checkpoint could not be stored: "), "{end:#?}");
-            assert_eq!(whole, ["checkpoint_000000", "checkpoint_000001"], "{kind} at call {n}");
+            // It may be there all the same, when only the flush of its name was refused.
+            assert_eq!(whole[..2], ["checkpoint_000000", "checkpoint_000001"], "{kind} at call {n}");
         }
     }
 }
@@ -107,15 +108,19 @@ async fn a_worker_that_is_killed_at_any_call_loses_nothing_that_was_committed() 
     for n in chosen(calls().await, 1) {
         let (fixture, log) = fixture(n, "stop").await;
         let spec = fixture.spec(RANKS, SAVES);
-        let reply = fixture.submit(&spec).await;
-        wait_for(|| fired(&log)).await;
         let head = Pid::from_raw(fixture.head.child.id() as i32);
-        let worker = worker_of(head);
-        if let Some(worker) = worker {
-            kill(worker, Signal::SIGKILL).unwrap();
-        }
-        let before = whole_checkpoints(&fixture.storage.path().join(&spec.name));
-        kill(head, Signal::SIGCONT).unwrap();
+        let meanwhile = async {
+            wait_for(|| fired(&log)).await;
+            let worker = worker_of(head);
+            if let Some(worker) = worker {
+                kill(worker, Signal::SIGKILL).unwrap();
+            }
+            let before = whole_checkpoints(&fixture.storage.path().join(&spec.name));
+            kill(head, Signal::SIGCONT).unwrap();
+            (worker, before)
+        };
+        // A head that stops while it opens the run answers only when it goes on.
+        let (reply, (worker, before)) = tokio::join!(fixture.submit(&spec), meanwhile);
         let end = fixture.follow(&reply.expect("the run was accepted"), |_| {}).await;
         let whole = whole_checkpoints(&end.path);
         assert!(whole.starts_with(&before), "killed at call {n}: {before:?} before, {whole:?} after");
