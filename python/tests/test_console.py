@@ -176,9 +176,9 @@ def test_a_run_in_a_log_has_a_line_of_progress_now_and_then(
     fit(function, storage, workers=1, name="log")
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("carril: report ")]
     # A line every 0.25 s at most, however long a busy machine takes for the 40 reports.
-    assert 1 <= len(lines) <= (time.monotonic() - began) / 0.25 + 1
-    # The rate is known from the second look on.
-    rate = r" · [\d.]+/s" if len(lines) > 1 else ""
+    assert 1 <= len(lines) <= (time.monotonic() - began) / 0.25 + 2
+    # A rate is known when two looks were far enough from each other, which a busy machine does not promise.
+    rate = r"( · [\d.]+/s)?"
     assert re.fullmatch(rf"carril: report \d+{rate} · loss 0\.5 · a 1 · b 2 · c 3 · [\d.]+ s", lines[-1]), lines
 
 

@@ -234,7 +234,7 @@ def test_prepare_data_loader_leaves_alone_what_it_must_not_split(storage: Path) 
 
     stream, split, asked, unbatched, own, warned = fit(function, storage).return_value
     assert stream and split and asked and unbatched is None
-    assert own.startswith("ConfigError: the data loader has a batch sampler of its own, a Own, which cannot be split")
+    assert own.startswith("ConfigError: the data loader has a batch sampler of its own, an Own, which cannot be split")
     assert "hint: make it split by rank and pass `add_dist_sampler=False`" in own
     assert len(warned) == 1 and "WeightedRandomSampler is replaced by a DistributedSampler" in warned[0]
 
