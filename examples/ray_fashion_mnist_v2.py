@@ -45,6 +45,7 @@ def loaders(batch_size: int) -> tuple[DataLoader, DataLoader]:
 
 
 def train_func_per_worker(config: dict) -> None:
+    torch.manual_seed(0)  # the same first weights in every worker, and in every run
     context = ray.train.get_context()
     training_loader, test_loader = loaders(config["batch_size_per_worker"])
     model = prepare_model(
@@ -84,7 +85,7 @@ def train_func_per_worker(config: dict) -> None:
 def train_pictures(num_workers: int, use_gpu: bool, epochs: int, batch_size: int = 64) -> None:
     trainer = TorchTrainer(
         train_loop_per_worker=train_func_per_worker,
-        train_loop_config={"lr": 0.1, "epochs": epochs, "batch_size_per_worker": batch_size // num_workers},
+        train_loop_config={"lr": 0.05, "epochs": epochs, "batch_size_per_worker": batch_size // num_workers},
         scaling_config=ScalingConfig(num_workers=num_workers, use_gpu=use_gpu),
     )
     result = trainer.fit()
@@ -105,4 +106,4 @@ if __name__ == "__main__":
         train_pictures(num_workers=2, use_gpu=False, epochs=1)
     else:
         ray.init(address=args.address)
-        train_pictures(num_workers=args.num_workers, use_gpu=args.use_gpu, epochs=4)
+        train_pictures(num_workers=args.num_workers, use_gpu=args.use_gpu, epochs=6)
