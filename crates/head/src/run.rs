@@ -1,13 +1,13 @@
 //! One run in the head: its machine, its files, its watchers. Carries out the machine's commands one by one.
 
+mod ending;
+mod reports;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carril_core::{
-    Collated, Command, Ending, Event, Outcome, RankStack, Retention, RetentionRule, RunMachine, RunOptions, Share,
-    WaitKind, reduce, summarize,
-};
+use carril_core::{Command, Event, Outcome, RankStack, RunMachine, Share, WaitKind, summarize};
 use carril_proto::v1;
 use carril_store::{JournalRecord, Storage};
 use carril_types::{
@@ -18,23 +18,14 @@ use tokio::sync::oneshot;
 
 use crate::automatic::Automatic;
 use crate::mirror::Mirror;
-use crate::outside::{Closed, Outside, RunDisk, RunOpened};
+use crate::outside::{Outside, RunDisk, RunOpened};
 use crate::saving::Saving;
 use crate::watchers::Watchers;
-use crate::words::{describe, error_files, name_of};
+use crate::words::{describe, name_of};
 
-/// Watchers that do not want every report are told of the last one this often, in seconds.
-const PROGRESS_EVERY: f64 = 0.1;
-/// How often the owner's record is renewed, and the storage elsewhere brought up to date.
-const UPKEEP_EVERY: Duration = Duration::from_secs(10);
-
-/// A report as it travels through the core: opaque to it.
-pub(crate) struct RankReport {
-    at: f64,
-    metrics: Metrics,
-    checkpoint_name: String,
-    stall: f64,
-}
+use self::ending::UPKEEP_EVERY;
+pub(crate) use self::reports::RankReport;
+use self::reports::options;
 
 pub(crate) struct Run {
     pub id: RunId,
@@ -59,7 +50,8 @@ pub(crate) struct Run {
     reports: u64,
     /// Away while a round is going on.
     mirror: Option<Mirror>,
-    mirrored: bool,
+    /// The round that is going on began after the run's last word was written.
+    last_round: bool,
     /// What the watchers are told once the storage has everything.
     ending: Option<v1::RunEnded>,
     started: Vec<v1::StartedWorker>,
@@ -103,7 +95,7 @@ impl Run {
             config: request.config.unwrap_or_default().into(),
             saving,
             reports,
-            mirrored: opened.mirror.is_some(),
+            last_round: false,
             mirror: opened.mirror,
             ending: None,
             started: Vec::new(),
@@ -274,24 +266,6 @@ impl Run {
         }
     }
 
-    fn on_report(&mut self, rank: Rank, report: v1::Report, outside: &mut dyn Outside) {
-        let event = Event::Reported {
-            rank,
-            sequence: report.sequence,
-            checkpoint: report.checkpoint.then_some(match report.droppable {
-                true => carril_core::Saving::Async,
-                false => carril_core::Saving::Sync,
-            }),
-            report: RankReport {
-                at: report.at,
-                metrics: report.metrics.unwrap_or_default().into(),
-                checkpoint_name: report.checkpoint_name,
-                stall: report.stall_s,
-            },
-        };
-        self.decide(event, outside);
-    }
-
     fn on_wait(&mut self, wait: v1::WorkerWaits, outside: &mut dyn Outside) {
         let rank = rank_of(wait.worker.as_ref());
         if wait.kind == "checkpoints" {
@@ -401,110 +375,6 @@ impl Run {
         self.automatic.placed(&node.hostname, &node.address, now);
     }
 
-    fn commit_report(&mut self, collated: Collated<RankReport>, checkpoint: bool, outside: &mut dyn Outside) {
-        let Collated { iteration, by_rank } = collated;
-        let metrics = reduced(&by_rank, &self.spec);
-        let at = by_rank.iter().flatten().next().map_or(0.0, |report| report.at);
-        let mut automatic = self.automatic.fields(iteration, at, false);
-        if checkpoint {
-            let given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
-            let name = self.saving.begin(iteration, given.into_iter().find(|name| !name.is_empty()));
-            automatic.0.push(("checkpoint_dir_name".into(), Value::Text(name)));
-            self.saving.stall += by_rank.iter().flatten().map(|report| report.stall).fold(0.0, f64::max);
-        }
-        if checkpoint || self.saving.stall > 0.0 {
-            automatic.0.push(("checkpoint_stall_s".into(), Value::Float(self.saving.stall)));
-            automatic.0.push(("checkpoint_upload_s".into(), Value::Float(self.saving.upload)));
-        }
-        if checkpoint {
-            let mut all = metrics.clone().unwrap_or_default();
-            for (key, value) in &automatic.0 {
-                all.set_default(key, value.clone());
-            }
-            self.saving.set_metrics(iteration, all);
-        }
-        self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
-        self.publish_report(iteration, by_rank, checkpoint, outside);
-    }
-
-    fn write_report(
-        &mut self,
-        at: f64,
-        iteration: u64,
-        metrics: Option<Metrics>,
-        automatic: &Metrics,
-        by_rank: &[Option<RankReport>],
-        outside: &mut dyn Outside,
-    ) {
-        let mut result = Ok(());
-        if let Some(metrics) = metrics {
-            result = self.disk.append(at, iteration, &metrics, automatic);
-            self.iterations = iteration;
-            let mut all = metrics;
-            for (key, value) in &automatic.0 {
-                all.set_default(key, value.clone());
-            }
-            self.last = Some(all);
-        }
-        let own_file = |rank: usize| rank > 0 || !self.spec.metrics_reduce.is_empty();
-        for (rank, report) in by_rank.iter().enumerate() {
-            let Some(report) = report else { continue };
-            if own_file(rank) {
-                let mut metrics = report.metrics.clone();
-                metrics.set_default("training_iteration", Value::Int(iteration as i64));
-                metrics.set_default("timestamp", Value::Float(report.at));
-                result = result.and_then(|()| self.disk.append_rank(Rank(rank as u32), &metrics));
-            }
-            self.last_by_rank[rank].clone_from(&report.metrics);
-        }
-        if let Err(failure) = result {
-            self.publish(v1::Warning { text: failure.message }, outside);
-        }
-    }
-
-    fn publish_report(
-        &mut self,
-        iteration: u64,
-        by_rank: Vec<Option<RankReport>>,
-        checkpoint: bool,
-        outside: &mut dyn Outside,
-    ) {
-        if self.watchers.want_reports() {
-            let ranks = (0..)
-                .zip(by_rank)
-                .filter_map(|(rank, report)| Some(v1::RankReport { rank, metrics: Some(report?.metrics.into()) }))
-                .collect();
-            let metrics = self.last.clone().map(Into::into);
-            let event = v1::Reported { iteration, metrics, ranks, checkpoint: None };
-            self.publish_in_order(event, checkpoint.then_some(iteration), outside);
-        }
-        if outside.now() - self.last_progress >= PROGRESS_EVERY {
-            self.publish_progress(outside);
-        } else if !std::mem::replace(&mut self.progress_due, true) {
-            // The last report of a burst is shown too, a moment later.
-            outside.set_progress_timer(self.id.clone(), Duration::from_secs_f64(PROGRESS_EVERY));
-        }
-    }
-
-    pub fn on_progress_due(&mut self, outside: &mut dyn Outside) {
-        self.progress_due = false;
-        if !self.ended {
-            self.publish_progress(outside);
-        }
-    }
-
-    fn publish_progress(&mut self, outside: &mut dyn Outside) {
-        let now = outside.now();
-        self.last_progress = now;
-        let event = v1::Progress {
-            iteration: self.iterations,
-            metrics: self.last.clone().map(Into::into),
-            checkpoints: self.saving.count() as u64,
-            time_total_s: self.automatic.seconds(now),
-        };
-        self.publish(event, outside);
-    }
-
     fn wait_over(
         &self,
         rank: Rank,
@@ -541,101 +411,6 @@ impl Run {
         None
     }
 
-    fn end(&mut self, ending: Ending, outside: &mut dyn Outside) {
-        self.status = (ending.status, ending.headline.clone());
-        self.stack_askers.clear();
-        let now = outside.now();
-        let error = (ending.status != RunStatus::Finished).then(|| error_files(&ending));
-        if let Err(failure) = self.disk.end(ending.status, now, error) {
-            self.publish(v1::Warning { text: failure.message }, outside);
-        }
-        self.disk = Box::new(Closed);
-        if let Some(last) = &mut self.last {
-            // Only now is it known to be the last. A key of the user's own is left alone.
-            if self.last_by_rank[0].get("done").is_none() {
-                last.set("done", Value::Bool(ending.status == RunStatus::Finished));
-            }
-            if self.saving.upload > 0.0 && self.last_by_rank[0].get("checkpoint_upload_s").is_none() {
-                last.set("checkpoint_upload_s", Value::Float(self.saving.upload));
-            }
-            last.set_default("config", self.config.clone());
-        }
-        let ranks = (0..)
-            .zip(std::mem::take(&mut self.last_by_rank))
-            .map(|(rank, metrics)| v1::RankReport { rank, metrics: Some(metrics.into()) })
-            .collect();
-        self.ending = Some(v1::RunEnded {
-            status: ending.status.name().into(),
-            headline: ending.headline,
-            failure: ending.failure.map(Into::into),
-            failures: ending.failures.into_iter().map(Into::into).collect(),
-            metrics: self.last.clone().map(Into::into),
-            ranks,
-            checkpoints: self.kept_checkpoints(),
-            return_values: ending.return_values.into_iter().map(Option::unwrap_or_default).collect(),
-            iterations: self.iterations,
-            seconds: self.automatic.seconds(now),
-        });
-        if self.mirrored {
-            self.mirror(true, outside);
-        } else {
-            self.tell_ending(outside);
-        }
-    }
-
-    fn tell_ending(&mut self, outside: &mut dyn Outside) {
-        let Some(ending) = self.ending.take() else { return };
-        self.ended = true;
-        self.storage = None;
-        self.drop_checkpoint(None, outside);
-        self.publish(ending, outside);
-    }
-
-    pub(crate) fn take_mirror(&mut self) -> Option<Mirror> {
-        self.mirror.take()
-    }
-
-    /// Sends what has changed to the storage elsewhere, unless that is going on.
-    pub(crate) fn mirror(&mut self, now: bool, outside: &mut dyn Outside) {
-        if let Some(mirror) = self.mirror.take_if(|mirror| now || mirror.is_due()) {
-            outside.mirror(self.id.clone(), mirror);
-        }
-    }
-
-    pub fn on_mirrored(&mut self, mirror: Mirror, result: Result<(), Failure>, outside: &mut dyn Outside) {
-        if let Err(failure) = &result {
-            self.publish(v1::Warning { text: format!("the storage is behind: {}", failure.message) }, outside);
-        }
-        if self.ending.is_none() {
-            self.mirror = Some(mirror);
-            return;
-        }
-        // The round that has just come back may have begun before the end.
-        if !std::mem::take(&mut self.mirrored) {
-            match result {
-                Ok(()) => mirror.remove_local(),
-                Err(_) => {
-                    let text = format!("what the storage lacks is in `{}`", self.path.display());
-                    self.publish(v1::Warning { text }, outside);
-                }
-            }
-            self.tell_ending(outside);
-        } else {
-            outside.mirror(self.id.clone(), mirror);
-        }
-    }
-
-    pub fn on_upkeep_due(&mut self, outside: &mut dyn Outside) {
-        if self.ended || self.ending.is_some() {
-            return;
-        }
-        if let Err(failure) = self.disk.renew(outside.now()) {
-            self.publish(v1::Warning { text: failure.message }, outside);
-        }
-        self.mirror(false, outside);
-        outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
-    }
-
     pub fn publish(&mut self, event: impl Into<v1::RunEvent>, outside: &mut dyn Outside) {
         self.watchers.publish(&event.into());
         self.ask_for_room(outside);
@@ -651,39 +426,6 @@ impl Run {
         if let Err(failure) = self.disk.flush() {
             self.publish(v1::Warning { text: failure.message }, outside);
         }
-    }
-}
-
-fn reduced(by_rank: &[Option<RankReport>], spec: &RunSpec) -> Option<Metrics> {
-    let metrics: Vec<Option<&Metrics>> = by_rank.iter().map(|report| report.as_ref().map(|r| &r.metrics)).collect();
-    reduce(&metrics, &spec.metrics_reduce)
-}
-
-/// What the run controller is told beyond the size of the group.
-fn options(spec: &RunSpec, saving: &Saving, newest: Option<v1::Checkpoint>) -> RunOptions<RankReport> {
-    let attribute = spec.checkpoint_score_attribute.clone();
-    let rule = RetentionRule {
-        num_to_keep: spec.num_to_keep.map(|count| count as usize),
-        score: attribute.is_some().then_some(spec.checkpoint_score_order),
-    };
-    let of = |attribute: Option<&str>, metrics: &Metrics, iteration: u64| {
-        let mut found = None;
-        metrics.for_each_flat(&mut |name, value| {
-            found = found.or_else(|| value.as_f64().filter(|_| Some(name) == attribute))
-        });
-        found.or((attribute == Some("training_iteration")).then_some(iteration as f64))
-    };
-    let kept = saving.scores(|metrics, iteration| of(attribute.as_deref(), metrics, iteration));
-    let spec = spec.clone();
-    RunOptions {
-        hang_timeout: spec.hang_timeout_s.map(Duration::from_secs_f64),
-        reports: newest.as_ref().map_or(0, |newest| newest.iteration),
-        retention: Retention::new(rule, kept),
-        newest: newest.map(|newest| (newest.iteration, newest.path)),
-        score: Box::new(move |collated| {
-            let metrics = reduced(&collated.by_rank, &spec)?;
-            of(attribute.as_deref(), &metrics, collated.iteration)
-        }),
     }
 }
 

@@ -124,11 +124,7 @@ impl Run {
         let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
         save.began = outside.now();
         save.displaced = displaced;
-        if save.in_place.is_none()
-            && let Err(conflict) = carril_store::conflicts(&save.shards)
-        {
-            return self.reject(iteration, conflict.into(), outside);
-        }
+        // Ranks whose files do not fit together are found out by whichever comes first.
         if elsewhere && save.in_place.is_none() {
             self.upload(iteration, outside);
         } else {
@@ -139,10 +135,13 @@ impl Run {
     /// Each agent brings its own ranks' files; one that several ranks have is brought by the lowest.
     fn upload(&mut self, iteration: u64, outside: &mut dyn Outside) {
         let Some(save) = self.saving.saves.get(&iteration) else { return };
-        let mut seen = std::collections::BTreeSet::new();
+        let owned = match carril_store::owned(&save.shards) {
+            Ok(owned) => owned,
+            Err(conflict) => return self.reject(iteration, conflict.into(), outside),
+        };
         let mut orders: BTreeMap<carril_types::NodeId, Vec<v1::Shard>> = BTreeMap::new();
-        for shard in &save.shards {
-            let files = shard.files.iter().filter(|file| seen.insert(file.path.clone())).map(to_wire).collect();
+        for (shard, files) in save.shards.iter().zip(owned) {
+            let files = files.iter().map(to_wire).collect();
             let spool = shard.spool.display().to_string();
             if let Some(node) = self.node_of(shard.rank) {
                 orders.entry(node.clone()).or_default().push(v1::Shard { rank: shard.rank.0, spool, files });

@@ -82,12 +82,8 @@ pub fn prepare_in_place(checkpoint: &Storage) -> Result<Vec<StoredFile>, StoreEr
     }
 }
 
-/// Whether two ranks brought different files under one path.
-pub fn conflicts(shards: &[Shard]) -> Result<(), StoreError> {
-    merge(shards).map(drop)
-}
-
 /// For each shard the files that are its to upload: one that several ranks have in common belongs to the first of them.
+/// Two ranks with different files under one path are an error.
 pub fn owned(shards: &[Shard]) -> Result<Vec<Vec<StoredFile>>, StoreError> {
     let merged = merge(shards)?;
     let mut owned = vec![Vec::new(); shards.len()];

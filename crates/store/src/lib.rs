@@ -27,9 +27,7 @@ mod tensorboard;
 mod verify;
 
 pub use blobs::{BlobStore, BlobWriter};
-pub use checkpoint::{
-    Committed, Header, STAGING, Shard, commit, conflicts, owned, prepare, prepare_in_place, remove, upload,
-};
+pub use checkpoint::{Committed, Header, STAGING, Shard, commit, owned, prepare, prepare_in_place, remove, upload};
 pub use error::StoreError;
 pub use journal::{Journal, JournalRecord};
 pub use local::free_space;

@@ -81,12 +81,12 @@ fn two_ranks_that_disagree_on_a_file_are_named() {
     let run = Run::new();
     let shards =
         [run.shard(3, 2, &[("model.bin", "of rank 2")], false), run.shard(3, 5, &[("model.bin", "of rank 5")], false)];
-    let error = conflicts(&shards).unwrap_err().to_string();
+    let error = owned(&shards).unwrap_err().to_string();
     assert!(error.contains("ranks 2 and 5") && error.contains("model.bin"), "{error}");
     assert!(commit(&run.run, "checkpoint_000000", &header(3), &shards, false).is_err());
     assert!(find_latest(&run.run).unwrap().latest.is_none(), "CHECKPOINT-1: nothing half-made is seen");
     let shards = [run.shard(4, 0, &[("model", "a file")], false), run.shard(4, 1, &[("model/part", "in one")], false)];
-    let error = conflicts(&shards).unwrap_err().to_string();
+    let error = owned(&shards).unwrap_err().to_string();
     assert!(error.contains("ranks 0 and 1") && error.contains("model/part"), "{error}");
 }
 

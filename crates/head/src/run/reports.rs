@@ -1,0 +1,184 @@
+//! The reports of a run: collated, written to the files, told to whoever watches.
+
+use std::time::Duration;
+
+use carril_core::{Collated, Event, Retention, RetentionRule, RunOptions, reduce};
+use carril_proto::v1;
+use carril_types::{Metrics, Rank, RunSpec, Value};
+
+use super::Run;
+use crate::outside::Outside;
+use crate::saving::Saving;
+
+/// Watchers that do not want every report are told of the last one this often, in seconds.
+const PROGRESS_EVERY: f64 = 0.1;
+
+/// A report as it travels through the core: opaque to it.
+pub(crate) struct RankReport {
+    at: f64,
+    metrics: Metrics,
+    checkpoint_name: String,
+    stall: f64,
+}
+
+impl Run {
+    pub(super) fn on_report(&mut self, rank: Rank, report: v1::Report, outside: &mut dyn Outside) {
+        let event = Event::Reported {
+            rank,
+            sequence: report.sequence,
+            checkpoint: report.checkpoint.then_some(match report.droppable {
+                true => carril_core::Saving::Async,
+                false => carril_core::Saving::Sync,
+            }),
+            report: RankReport {
+                at: report.at,
+                metrics: report.metrics.unwrap_or_default().into(),
+                checkpoint_name: report.checkpoint_name,
+                stall: report.stall_s,
+            },
+        };
+        self.decide(event, outside);
+    }
+
+    pub(super) fn commit_report(
+        &mut self,
+        collated: Collated<RankReport>,
+        checkpoint: bool,
+        outside: &mut dyn Outside,
+    ) {
+        let Collated { iteration, by_rank } = collated;
+        let metrics = reduced(&by_rank, &self.spec);
+        let at = by_rank.iter().flatten().next().map_or(0.0, |report| report.at);
+        let mut automatic = self.automatic.fields(iteration, at, false);
+        if checkpoint {
+            let given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
+            let name = self.saving.begin(iteration, given.into_iter().find(|name| !name.is_empty()));
+            automatic.0.push(("checkpoint_dir_name".into(), Value::Text(name)));
+            self.saving.stall += by_rank.iter().flatten().map(|report| report.stall).fold(0.0, f64::max);
+        }
+        if checkpoint || self.saving.stall > 0.0 {
+            automatic.0.push(("checkpoint_stall_s".into(), Value::Float(self.saving.stall)));
+            automatic.0.push(("checkpoint_upload_s".into(), Value::Float(self.saving.upload)));
+        }
+        if checkpoint {
+            let mut all = metrics.clone().unwrap_or_default();
+            for (key, value) in &automatic.0 {
+                all.set_default(key, value.clone());
+            }
+            self.saving.set_metrics(iteration, all);
+        }
+        self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
+        self.publish_report(iteration, by_rank, checkpoint, outside);
+    }
+
+    pub(super) fn write_report(
+        &mut self,
+        at: f64,
+        iteration: u64,
+        metrics: Option<Metrics>,
+        automatic: &Metrics,
+        by_rank: &[Option<RankReport>],
+        outside: &mut dyn Outside,
+    ) {
+        let mut result = Ok(());
+        if let Some(metrics) = metrics {
+            result = self.disk.append(at, iteration, &metrics, automatic);
+            self.iterations = iteration;
+            let mut all = metrics;
+            for (key, value) in &automatic.0 {
+                all.set_default(key, value.clone());
+            }
+            self.last = Some(all);
+        }
+        let own_file = |rank: usize| rank > 0 || !self.spec.metrics_reduce.is_empty();
+        for (rank, report) in by_rank.iter().enumerate() {
+            let Some(report) = report else { continue };
+            if own_file(rank) {
+                let mut metrics = report.metrics.clone();
+                metrics.set_default("training_iteration", Value::Int(iteration as i64));
+                metrics.set_default("timestamp", Value::Float(report.at));
+                result = result.and_then(|()| self.disk.append_rank(Rank(rank as u32), &metrics));
+            }
+            self.last_by_rank[rank].clone_from(&report.metrics);
+        }
+        if let Err(failure) = result {
+            self.publish(v1::Warning { text: failure.message }, outside);
+        }
+    }
+
+    pub(super) fn publish_report(
+        &mut self,
+        iteration: u64,
+        by_rank: Vec<Option<RankReport>>,
+        checkpoint: bool,
+        outside: &mut dyn Outside,
+    ) {
+        if self.watchers.want_reports() {
+            let ranks = (0..)
+                .zip(by_rank)
+                .filter_map(|(rank, report)| Some(v1::RankReport { rank, metrics: Some(report?.metrics.into()) }))
+                .collect();
+            let metrics = self.last.clone().map(Into::into);
+            let event = v1::Reported { iteration, metrics, ranks, checkpoint: None };
+            self.publish_in_order(event, checkpoint.then_some(iteration), outside);
+        }
+        if outside.now() - self.last_progress >= PROGRESS_EVERY {
+            self.publish_progress(outside);
+        } else if !std::mem::replace(&mut self.progress_due, true) {
+            // The last report of a burst is shown too, a moment later.
+            outside.set_progress_timer(self.id.clone(), Duration::from_secs_f64(PROGRESS_EVERY));
+        }
+    }
+
+    pub fn on_progress_due(&mut self, outside: &mut dyn Outside) {
+        self.progress_due = false;
+        if !self.ended {
+            self.publish_progress(outside);
+        }
+    }
+
+    pub(super) fn publish_progress(&mut self, outside: &mut dyn Outside) {
+        let now = outside.now();
+        self.last_progress = now;
+        let event = v1::Progress {
+            iteration: self.iterations,
+            metrics: self.last.clone().map(Into::into),
+            checkpoints: self.saving.count() as u64,
+            time_total_s: self.automatic.seconds(now),
+        };
+        self.publish(event, outside);
+    }
+}
+
+fn reduced(by_rank: &[Option<RankReport>], spec: &RunSpec) -> Option<Metrics> {
+    let metrics: Vec<Option<&Metrics>> = by_rank.iter().map(|report| report.as_ref().map(|r| &r.metrics)).collect();
+    reduce(&metrics, &spec.metrics_reduce)
+}
+
+/// What the run controller is told beyond the size of the group.
+pub(super) fn options(spec: &RunSpec, saving: &Saving, newest: Option<v1::Checkpoint>) -> RunOptions<RankReport> {
+    let attribute = spec.checkpoint_score_attribute.clone();
+    let rule = RetentionRule {
+        num_to_keep: spec.num_to_keep.map(|count| count as usize),
+        score: attribute.is_some().then_some(spec.checkpoint_score_order),
+    };
+    let of = |attribute: Option<&str>, metrics: &Metrics, iteration: u64| {
+        let mut found = None;
+        metrics.for_each_flat(&mut |name, value| {
+            found = found.or_else(|| value.as_f64().filter(|_| Some(name) == attribute))
+        });
+        found.or((attribute == Some("training_iteration")).then_some(iteration as f64))
+    };
+    let kept = saving.scores(|metrics, iteration| of(attribute.as_deref(), metrics, iteration));
+    let spec = spec.clone();
+    RunOptions {
+        hang_timeout: spec.hang_timeout_s.map(Duration::from_secs_f64),
+        reports: newest.as_ref().map_or(0, |newest| newest.iteration),
+        retention: Retention::new(rule, kept),
+        newest: newest.map(|newest| (newest.iteration, newest.path)),
+        score: Box::new(move |collated| {
+            let metrics = reduced(&collated.by_rank, &spec)?;
+            of(attribute.as_deref(), &metrics, collated.iteration)
+        }),
+    }
+}
