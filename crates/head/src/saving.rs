@@ -124,7 +124,7 @@ impl Run {
         let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
         save.began = outside.now();
         save.displaced = displaced;
-        // Ranks whose files do not fit together are found out by whichever comes first.
+        // Either of the two finds out whether the ranks' files fit together, before a file is moved.
         if elsewhere && save.in_place.is_none() {
             self.upload(iteration, outside);
         } else {

@@ -51,8 +51,8 @@ impl Run {
         let at = by_rank.iter().flatten().next().map_or(0.0, |report| report.at);
         let mut automatic = self.automatic.fields(iteration, at, false);
         if checkpoint {
-            let given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
-            let name = self.saving.begin(iteration, given.into_iter().find(|name| !name.is_empty()));
+            let mut given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
+            let name = self.saving.begin(iteration, given.find(|name| !name.is_empty()));
             automatic.0.push(("checkpoint_dir_name".into(), Value::Text(name)));
             self.saving.stall += by_rank.iter().flatten().map(|report| report.stall).fold(0.0, f64::max);
         }
@@ -61,17 +61,13 @@ impl Run {
             automatic.0.push(("checkpoint_upload_s".into(), Value::Float(self.saving.upload)));
         }
         if checkpoint {
-            let mut all = metrics.clone().unwrap_or_default();
-            for (key, value) in &automatic.0 {
-                all.set_default(key, value.clone());
-            }
-            self.saving.set_metrics(iteration, all);
+            self.saving.set_metrics(iteration, completed(metrics.clone().unwrap_or_default(), &automatic));
         }
         self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
         self.publish_report(iteration, by_rank, checkpoint, outside);
     }
 
-    pub(super) fn write_report(
+    fn write_report(
         &mut self,
         at: f64,
         iteration: u64,
@@ -84,11 +80,7 @@ impl Run {
         if let Some(metrics) = metrics {
             result = self.disk.append(at, iteration, &metrics, automatic);
             self.iterations = iteration;
-            let mut all = metrics;
-            for (key, value) in &automatic.0 {
-                all.set_default(key, value.clone());
-            }
-            self.last = Some(all);
+            self.last = Some(completed(metrics, automatic));
         }
         let own_file = |rank: usize| rank > 0 || !self.spec.metrics_reduce.is_empty();
         for (rank, report) in by_rank.iter().enumerate() {
@@ -106,7 +98,7 @@ impl Run {
         }
     }
 
-    pub(super) fn publish_report(
+    fn publish_report(
         &mut self,
         iteration: u64,
         by_rank: Vec<Option<RankReport>>,
@@ -137,7 +129,7 @@ impl Run {
         }
     }
 
-    pub(super) fn publish_progress(&mut self, outside: &mut dyn Outside) {
+    fn publish_progress(&mut self, outside: &mut dyn Outside) {
         let now = outside.now();
         self.last_progress = now;
         let event = v1::Progress {
@@ -148,6 +140,14 @@ impl Run {
         };
         self.publish(event, outside);
     }
+}
+
+/// What was reported, with the automatic fields beside it: a key of the user's wins.
+fn completed(mut reported: Metrics, automatic: &Metrics) -> Metrics {
+    for (key, value) in &automatic.0 {
+        reported.set_default(key, value.clone());
+    }
+    reported
 }
 
 fn reduced(by_rank: &[Option<RankReport>], spec: &RunSpec) -> Option<Metrics> {
