@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use carril_types::ExitStatus;
 use nix::libc;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -31,6 +32,16 @@ pub(crate) async fn ended(fd: OwnedFd) -> io::Result<OwnedFd> {
 pub fn process_end(pid: u32) -> io::Result<impl Future<Output = ()> + Send> {
     let fd = pidfd(pid)?;
     Ok(async move { drop(ended(fd).await) })
+}
+
+/// Whether the child was stopped by a signal or goes on since this was last asked.
+pub(crate) fn halted(pid: u32) -> Option<bool> {
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WCONTINUED | WaitPidFlag::WNOHANG;
+    match waitid(Id::Pid(Pid::from_raw(pid as i32)), flags) {
+        Ok(WaitStatus::Stopped(..)) => Some(true),
+        Ok(WaitStatus::Continued(_)) => Some(false),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// Waits for a child and collects how it ended.

@@ -15,10 +15,10 @@ use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::Agent;
-use crate::checkpoints::{self, SavePlace, cut_short, python_filesystem};
+use crate::checkpoints::{self, Forget, SavePlace, cut_short, python_filesystem};
 use crate::devices::{present_devices, visible_devices};
 use crate::follow::Followers;
-use crate::process::exit_of_child;
+use crate::process::{exit_of_child, halted};
 use crate::resources::{Limits, node_resources};
 use crate::starter::{self, Task, ZygotePids};
 use crate::world::{StartRequest, World};
@@ -313,11 +313,15 @@ impl World for RealNode {
         });
     }
 
-    fn forget_checkpoint(&mut self, place: SavePlace, iteration: Option<u64>) {
-        if iteration.is_none() {
+    fn halted(&mut self, pid: u32) -> Option<bool> {
+        halted(pid)
+    }
+
+    fn forget(&mut self, place: SavePlace, what: Forget) {
+        if what == Forget::Run {
             self.storages.remove(&place.storage);
         }
-        tokio::task::spawn_blocking(move || place.forget(iteration));
+        tokio::task::spawn_blocking(move || place.forget(what));
     }
 }
 

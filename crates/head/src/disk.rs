@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
-    StoreError, find_latest, list_checkpoints,
+    BlobStore, History, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
+    StoreError,
 };
 use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus};
 
 use crate::mirror::Mirror;
-use crate::outside::{Disk, OpenRequest, RunDisk, RunOpened};
+use crate::outside::{Checkpoints, Disk, OpenRequest, RunDisk, RunOpened};
 
 pub struct RealDisk {
     /// Where the directories of runs lie whose storage is elsewhere.
@@ -56,21 +56,17 @@ impl Disk for RealDisk {
             asked: serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null),
         };
         let directory = RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
-        let found = find_latest(&storage)?;
-        let listed = list_checkpoints(&storage)?;
-        let checkpoints = listed.into_iter().filter_map(|listed| Some((listed.name, listed.state.ok()?))).collect();
-        // Damaged ones keep their numbers: their files may still lie there.
-        let number = |name: &String| name.strip_prefix("checkpoint_")?.get(..6)?.parse::<u32>().ok();
-        let next = storage.names()?.iter().filter_map(number).max().map_or(0, |number| number + 1);
+        let checkpoints = Checkpoints::look(&storage)?;
         directory.write_params(config)?;
         let files = ReportFiles::open(&path, config, *now)?;
         let journal = Journal::open(&path.join("journal"))?;
+        let history = History::replay(Journal::read(&path.join("journal"))?);
         if let Some(mirror) = &mut mirror {
             // Before a worker starts: storage that cannot be written is found out now.
             mirror.round()?;
         }
         let disk = Box::new(RealRun { directory, files, journal });
-        Ok(RunOpened { disk, path, storage, checkpoints, next, set_aside: found.set_aside, mirror })
+        Ok(RunOpened { disk, path, storage, checkpoints, history, mirror })
     }
 }
 

@@ -1,16 +1,17 @@
 //! All runs and all nodes, and what is shared between them: the resources.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use carril_core::{Decision, Event, Placement, PlacementRequest, Share, Timer};
 use carril_proto::v1;
-use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec};
+use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec, RunStatus};
 
 use tokio::sync::oneshot;
 
 use crate::mirror::Mirror;
-use crate::outside::{Committed, OpenRequest, Outside, RunOpened};
-use crate::run::Run;
+use crate::outside::{Checkpoints, Committed, OpenRequest, Outside, RunOpened};
+use crate::run::{Run, budget_of, worker_of};
 use crate::watchers::Watcher;
 
 /// Runs that have ended are remembered, so that a late watcher still hears how.
@@ -55,8 +56,11 @@ impl Head {
             }
             return;
         }
+        if let Some(Kind::Preempted(preempted)) = message.kind {
+            return self.on_node_preempted(from, &preempted.reason);
+        }
         let Some(node) = self.nodes.get(from) else { return };
-        let Some(id) = run_of(&message) else { return };
+        let Some(id) = worker_of(&message).map(|worker| RunId::new(worker.run_id.clone())) else { return };
         if let Some(run) = self.runs.get_mut(&id) {
             run.on_agent_message(node, message, &mut *self.outside);
         }
@@ -110,17 +114,63 @@ impl Head {
             }
         };
         let (name, now) = (spec.name.clone(), self.outside.now());
-        let set_aside = opened.set_aside.clone();
-        let mut run = Run::new(id.clone(), spec, request, opened, now);
+        let reports = opened.checkpoints.kept.last().map_or(0, |(_, manifest)| manifest.iteration);
+        let (budget, lost) = match budget_of(&spec, &opened.history, reports) {
+            Ok(left) => left,
+            Err(failure) => {
+                self.give_back(id);
+                self.refuse(opened, failure, reply);
+                return;
+            }
+        };
+        let set_aside = opened.checkpoints.set_aside.clone();
+        let mut run = Run::new(id.clone(), spec, request, opened, budget, now);
         let path = run.location.clone();
         if let Decision::Waits(reason) = &decision {
             run.publish(v1::StateChanged { state: "waiting".into(), reason: reason.clone() }, &mut *self.outside);
         }
-        run.opened(set_aside, &mut *self.outside);
+        run.opened(set_aside, lost, &mut *self.outside);
         self.runs.insert(id.clone(), run);
         let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
         if let Decision::Placed(shares) = decision {
             self.start(id, shares);
+        }
+    }
+
+    /// The run has ended before this head could begin.
+    fn refuse(
+        &mut self,
+        mut opened: RunOpened,
+        failure: Failure,
+        reply: oneshot::Sender<Result<v1::RunReply, Failure>>,
+    ) {
+        let error = (failure.message.clone(), serde_json::json!({ "headline": failure.message, "failure": failure }));
+        let ended = opened.disk.end(RunStatus::Failed, self.outside.now(), Some(error));
+        let _ = reply.send(ended.and(Err(failure)));
+    }
+
+    pub fn on_latest_found(&mut self, id: &RunId, found: Result<Checkpoints, Failure>) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.on_latest_found(found, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn preempt_run(&mut self, id: &RunId, reason: String) -> Result<(), Failure> {
+        let run = self.runs.get_mut(id).ok_or_else(|| no_such_run(id))?;
+        let grace = Duration::from_secs_f64(run.spec.preemption_grace_s);
+        run.decide(Event::Preempted { reason, grace }, &mut *self.outside);
+        self.after(id);
+        Ok(())
+    }
+
+    /// Every run with a worker on that node, or waiting for one, is preempted.
+    fn on_node_preempted(&mut self, node: &NodeId, reason: &str) {
+        let touched = |run: &&Run| run.shares.is_empty() || run.shares.iter().any(|share| share.node == *node);
+        let live = self.runs.values().filter(|run| !run.ended).filter(touched);
+        let ids: Vec<RunId> = live.map(|run| run.id.clone()).collect();
+        for id in ids {
+            let _ = self.preempt_run(&id, reason.to_owned());
         }
     }
 
@@ -279,23 +329,4 @@ impl Head {
 
 fn no_such_run(id: &RunId) -> Failure {
     Failure::new(ErrorCode::NotFound, format!("there is no run with the id `{id}` in this head"))
-}
-
-fn run_of(message: &v1::AgentMessage) -> Option<RunId> {
-    use v1::agent_message::Kind;
-    let worker = match message.kind.as_ref()? {
-        Kind::Joined(_) => return None,
-        Kind::Started(m) => m.worker.as_ref(),
-        Kind::Ready(m) => m.worker.as_ref(),
-        Kind::Reports(m) => m.worker.as_ref(),
-        Kind::Returned(m) => m.worker.as_ref(),
-        Kind::Failed(m) => m.worker.as_ref(),
-        Kind::Exited(m) => m.worker.as_ref(),
-        Kind::Waits(m) => m.worker.as_ref(),
-        Kind::Output(m) => m.worker.as_ref(),
-        Kind::Stacks(m) => m.worker.as_ref(),
-        Kind::Prepared(m) => m.worker.as_ref(),
-        Kind::Uploaded(m) => m.worker.as_ref(),
-    };
-    worker.map(|worker| RunId::new(worker.run_id.clone()))
 }

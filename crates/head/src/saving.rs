@@ -11,7 +11,7 @@ use carril_proto::v1;
 use carril_store::{Header, Manifest, Shard, StoredFile, json_of};
 use carril_types::{Failure, Metrics, Rank, Value};
 
-use crate::outside::{Commit, Committed, Outside};
+use crate::outside::{Checkpoints, Commit, Committed, Outside};
 use crate::run::{Run, rank_of};
 
 /// A checkpoint on its way.
@@ -48,19 +48,18 @@ pub(crate) struct Saving {
 }
 
 impl Saving {
-    pub fn new(location: &str, checkpoints: Vec<(String, Manifest)>, next: u32) -> Self {
-        let kept = checkpoints.into_iter().zip(0..).map(|((name, manifest), index)| {
-            let checkpoint = v1::Checkpoint {
-                index,
-                path: format!("{}/{name}", location.trim_end_matches('/')),
-                metrics: Some(manifest.reported().into()),
-                iteration: manifest.iteration,
-            };
-            (manifest.iteration, (name, checkpoint))
-        });
-        let kept = kept.collect();
+    pub fn new(location: &str, checkpoints: Checkpoints) -> Self {
+        let Checkpoints { kept, next, .. } = checkpoints;
+        let kept = as_kept(location, kept);
         let (saves, held) = (BTreeMap::new(), VecDeque::new());
         Self { saves, kept, held, next, first_size_told: false, stall: 0.0, upload: 0.0 }
+    }
+
+    /// For the next attempt: what the last one has not brought to its end is forgotten.
+    pub fn begin_anew(&mut self, location: &str, checkpoints: Checkpoints) {
+        self.saves.clear();
+        self.kept = as_kept(location, checkpoints.kept);
+        self.next = self.next.max(checkpoints.next);
     }
 
     pub fn count(&self) -> usize {
@@ -69,6 +68,15 @@ impl Saving {
 
     pub fn newest(&self) -> Option<&v1::Checkpoint> {
         self.kept.values().next_back().map(|(_, checkpoint)| checkpoint)
+    }
+
+    /// How many reports the newest one has behind it, and how many seconds they took.
+    pub fn reached(&self) -> (u64, f64) {
+        let seconds = self.newest().and_then(|newest| {
+            let metrics: Metrics = newest.metrics.clone()?.into();
+            metrics.get("time_total_s")?.as_f64()
+        });
+        (self.newest().map_or(0, |newest| newest.iteration), seconds.unwrap_or(0.0))
     }
 
     /// What the retention starts from.
@@ -301,6 +309,19 @@ impl Run {
         let kept = |iteration| self.saving.kept.get(&iteration).map(|(_, checkpoint)| checkpoint.clone());
         self.machine.kept_checkpoints().filter_map(kept).collect()
     }
+}
+
+fn as_kept(location: &str, checkpoints: Vec<(String, Manifest)>) -> BTreeMap<u64, (String, v1::Checkpoint)> {
+    let kept = checkpoints.into_iter().zip(0..).map(|((name, manifest), index)| {
+        let checkpoint = v1::Checkpoint {
+            index,
+            path: format!("{}/{name}", location.trim_end_matches('/')),
+            metrics: Some(manifest.reported().into()),
+            iteration: manifest.iteration,
+        };
+        (manifest.iteration, (name, checkpoint))
+    });
+    kept.collect()
 }
 
 fn from_wire(shard: v1::Shard) -> Shard {

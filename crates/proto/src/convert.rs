@@ -182,7 +182,8 @@ kinds!(
     Warning(Warning),
     Failed(WorkersFailed),
     Ended(RunEnded),
-    Started(WorkersStarted)
+    Started(WorkersStarted),
+    Restarted(Restarted)
 );
 kinds!(
     AgentOrder,
@@ -193,7 +194,8 @@ kinds!(
     WaitOver(WaitOver),
     Stacks(GatherStacks),
     Upload(UploadCheckpoint),
-    Drop(DropCheckpoint)
+    Drop(DropCheckpoint),
+    Ask(AskForCheckpoint)
 );
 kinds!(
     AgentMessage,
@@ -209,7 +211,9 @@ kinds!(
     Output(WorkerOutput),
     Stacks(StacksGathered),
     Prepared(CheckpointPrepared),
-    Uploaded(CheckpointUploaded)
+    Uploaded(CheckpointUploaded),
+    Halted(WorkerHalted),
+    Preempted(NodePreempted)
 );
 kinds!(
     WorkerMessage,
@@ -219,7 +223,7 @@ kinds!(
     Returned(WorkerReturned),
     Failed(WorkerFailed)
 );
-kinds!(WorkerOrder, worker_order, Assignment(Assignment), Exit(Exit));
+kinds!(WorkerOrder, worker_order, Assignment(Assignment), Exit(Exit), Preempt(Preempt));
 
 #[cfg(test)]
 mod tests {

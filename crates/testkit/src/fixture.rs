@@ -21,6 +21,7 @@ pub struct RunEnd {
     pub warnings: Vec<String>,
     pub output: HashMap<u32, Vec<u8>>,
     pub started: Vec<v1::StartedWorker>,
+    pub restarts: Vec<v1::Restarted>,
     pub path: PathBuf,
 }
 
@@ -75,6 +76,9 @@ impl Fixture {
             num_to_keep: None,
             checkpoint_score_attribute: None,
             checkpoint_score_order: Default::default(),
+            failures: Default::default(),
+            preemption_grace_s: 30.0,
+            continues: None,
         }
     }
 
@@ -105,6 +109,7 @@ impl Fixture {
                 Kind::Warning(warning) => end.warnings.push(warning.text),
                 Kind::Output(output) => end.output.entry(output.rank).or_default().extend(output.text),
                 Kind::Started(started) => end.started = started.workers,
+                Kind::Restarted(restarted) => end.restarts.push(restarted),
                 Kind::Ended(ended) => end.ended = ended,
                 Kind::Progress(_) | Kind::Failed(_) => {}
             }

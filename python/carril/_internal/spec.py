@@ -15,7 +15,10 @@ from carril.exceptions import ConfigError, kind_of
 
 if TYPE_CHECKING:
     from carril._native import Client
-    from carril.train._config import RunConfig, ScalingConfig
+    from carril.train._config import FailureConfig, RunConfig, ScalingConfig
+
+# Failures of machines that a run survives, where the user has said nothing.
+_OF_MACHINES = 3
 
 
 def under_as_ray() -> bool:
@@ -71,8 +74,9 @@ def build(
     share_devices: bool,
     record: Mapping[str, Any],
     filesystem: Mapping[str, Any] | None,
+    continues: str | None,
 ) -> str:
-    """The JSON for `Client.submit`."""
+    """The JSON for `Client.submit`. `continues` is the run that a lost head had, and that goes on."""
     resources, retention = scaling_config.worker_resources, run_config.checkpoint_config
     return json.dumps(
         {
@@ -92,9 +96,22 @@ def build(
             "on_existing": "reuse" if run_config.resume or under_as_ray() else "refuse",
             "threads_per_worker": max(1.0, resources.get("CPU", 1.0)),
             "hang_timeout_s": run_config.hang_timeout,
+            "failures": _failures(run_config.failure_config),
+            "preemption_grace_s": float(run_config.failure_config.preemption_grace_s),
+            "continues": continues,
             "record": json.dumps(record, default=_shown),
         }
     )
+
+
+def _failures(config: "FailureConfig") -> dict[str, Any]:
+    own = config.max_infrastructure_failures
+    return {
+        "max_failures": config.max_failures,
+        # As in Ray there is one number for all failures, unless the script gives the second one.
+        "max_infrastructure_failures": _OF_MACHINES if own is None and not under_as_ray() else own,
+        "fail_fast": bool(config.fail_fast),
+    }
 
 
 def record(
@@ -116,6 +133,7 @@ def record(
         "versions": {"carril": __version__, "python": sys.version.split()[0], **_imported_versions()},
         "python": sys.executable,
         "command_line": list(getattr(sys, "orig_argv", sys.argv)),
+        "directory": os.getcwd(),
     }
 
 

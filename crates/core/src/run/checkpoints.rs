@@ -59,6 +59,21 @@ impl Checkpoints {
         }
     }
 
+    /// For the next attempt: what was not settled with the last one is not missed.
+    pub fn begin_anew(&mut self) {
+        self.reported.clear();
+        self.droppable.clear();
+        self.prepared.clear();
+        self.unsettled.fill(0);
+        self.lost = None;
+    }
+
+    pub fn found(&mut self, newest: Option<(u64, String)>, kept: Vec<Kept>) {
+        self.retention = self.retention.with(kept);
+        self.settled.clear();
+        self.newest = newest;
+    }
+
     pub fn on_reported(&mut self, iteration: u64, rank: Rank, droppable: bool) {
         self.reported.entry(iteration).or_default().push(rank);
         *self.droppable.entry(iteration).or_insert(true) &= droppable;
@@ -89,6 +104,15 @@ impl Checkpoints {
 
     pub fn lost(&self) -> Option<&Failure> {
         self.lost.as_ref()
+    }
+
+    /// The checkpoint of that report, and nothing newer, was tried and not stored.
+    pub fn was_lost(&self, iteration: u64) -> bool {
+        self.lost.is_some() && self.settled.contains(&iteration)
+    }
+
+    pub fn newest(&self) -> Option<&(u64, String)> {
+        self.newest.as_ref()
     }
 
     fn newest_text(&self) -> Vec<u8> {
@@ -170,6 +194,7 @@ impl<R> RunMachine<R> {
                 self.checkpoints.newest = Some((iteration, path));
                 self.checkpoints.lost = None;
                 self.settle(&one, out);
+                self.stop_if_answered(iteration, out);
             }
             Err(failure) => {
                 out.reason = format!("the checkpoint of report {iteration} was not stored: {}", failure.message);
@@ -180,6 +205,7 @@ impl<R> RunMachine<R> {
                 } else {
                     out.commands.push(Command::Warn(out.reason.clone()));
                     self.checkpoints.lost = Some(failure);
+                    release(self.waits.release_preempted(iteration - 1), out);
                 }
             }
         }

@@ -49,6 +49,7 @@ impl Run {
             return_values: ending.return_values.into_iter().map(Option::unwrap_or_default).collect(),
             iterations: self.iterations,
             seconds: self.automatic.seconds(now),
+            restarts: self.restarts.clone(),
         });
         match self.mirror.take() {
             Some(mirror) => self.begin_last_round(mirror, outside),

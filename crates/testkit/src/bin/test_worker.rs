@@ -98,7 +98,9 @@ fn report(session: &Session, step: u64, options: &ReportOptions) -> Result<(), F
         ("rank".into(), Value::Int(i64::from(session.key().rank.0))),
     ]);
     session.report(metrics, options, Duration::ZERO)?;
-    if session.waits_for_commit(options) {
+    if options.last {
+        session.runtime().block_on(session.wait_for_end())?;
+    } else if session.waits_for_commit(options) {
         session.runtime().block_on(session.latest_checkpoint())?;
     }
     Ok(())
@@ -111,7 +113,8 @@ fn checkpoint(session: &Session, give_away: bool, saving: Saving) -> Result<(), 
         std::fs::write(directory.join(format!("rank_{}.txt", session.key().rank)), "weights")
     };
     write().map_err(|error| Failure::new(ErrorCode::Checkpoint, error.to_string()))?;
-    let options = ReportOptions { checkpoint: Some(directory.clone()), give_away, name: None, saving };
+    let last = session.is_preempted();
+    let options = ReportOptions { checkpoint: Some(directory.clone()), give_away, name: None, saving, last };
     let result = report(session, 0, &options);
     let _ = std::fs::remove_dir_all(directory);
     result
