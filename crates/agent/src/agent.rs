@@ -3,6 +3,7 @@
 //! AGENT-1: the head hears of a worker's start, then that its function begins, then of its reports, and of those before it
 //!   hears that the worker returned, failed, waits or ended.
 //! AGENT-2: every worker that was ordered is told of as ended exactly once, whether it ever started or not.
+//! AGENT-4: the order of a head that was followed by another is not carried out.
 //! AGENT-3: a worker that is to stop is gone when its grace is over, with all that it started.
 
 use std::collections::BTreeMap;
@@ -59,11 +60,13 @@ pub struct Agent {
     workers: BTreeMap<WorkerKey, Worker>,
     /// Of every run that has not ended: its checkpoints may be on their way when its workers are gone.
     places: BTreeMap<RunId, SavePlace>,
+    /// Of the head that was heard of last.
+    epoch: u64,
 }
 
 impl Agent {
     pub fn new(world: Box<dyn World>, socket: PathBuf) -> Self {
-        Self { world, socket, workers: BTreeMap::new(), places: BTreeMap::new() }
+        Self { world, socket, workers: BTreeMap::new(), places: BTreeMap::new(), epoch: 0 }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -72,6 +75,10 @@ impl Agent {
 
     pub fn on_order(&mut self, order: v1::AgentOrder) {
         use v1::agent_order::Kind;
+        if order.epoch < self.epoch {
+            return;
+        }
+        self.epoch = order.epoch;
         match order.kind {
             Some(Kind::Prepare(request)) => self.world.prepare(request),
             Some(Kind::Start(group)) => self.start_group(group),

@@ -16,7 +16,7 @@ use carril_net::{PrivateDirectory, accept_own, sweep};
 use carril_process::kill_everything;
 use carril_proto::v1::head_server::HeadServer;
 use carril_proto::v1::worker_server::WorkerServer;
-use carril_store::BlobStore;
+use carril_store::{BlobStore, Owner};
 use carril_types::{ErrorCode, Failure, NodeId};
 use clap::Args;
 use tokio::net::UnixListener;
@@ -126,7 +126,7 @@ fn start(
     let (head_socket, agent_socket) = (listen("head.sock")?, listen("agent.sock")?);
     let node = NodeId::new("local");
     let (orders, order_queue) = mpsc::unbounded_channel();
-    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone() };
+    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone(), owner: Owner::this_process() };
     let head = carril_head::start(HashMap::from([(node.clone(), orders)]), Arc::new(disk));
     let config = AgentConfig {
         directory: directory.to_owned(),

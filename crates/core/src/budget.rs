@@ -2,8 +2,8 @@
 //!
 //! BUDGET-1: a failure is charged to one budget, that of its origin; preemption is never charged.
 //! BUDGET-2: a limit of n allows n restarts.
-//! BUDGET-3: the same failure at the same step twice in a row is said, and ends a run whose budget has no end: it would
-//!   come again for ever.
+//! BUDGET-3: the same failure at the same step twice in a row is said. One of the user's ends a run whose budget has no end:
+//!   it would come again for ever.
 
 use carril_types::{Failure, Origin};
 
@@ -86,7 +86,8 @@ impl Budget {
         }
         let loud = if again { ", the same as the last time, at the same step" } else { "" };
         match limit {
-            Limit::Any if again => {
+            // A machine that fails twice is bad luck; a mistake that comes twice would come for ever.
+            Limit::Any if again && origin != Origin::Infrastructure => {
                 Verdict::End(format!("the same failure came twice at the same step, after report {reports}"))
             }
             Limit::Any => Verdict::Restart(format!("failure {count} of any number by `{name}`{loud}")),

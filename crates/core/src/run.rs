@@ -140,6 +140,8 @@ pub struct RunMachine<R> {
     score: Score<R>,
     warned_of_absence: bool,
     warning: bool,
+    /// A machine of the group is gone.
+    misplaced: bool,
 }
 
 impl<R> RunMachine<R> {
@@ -160,6 +162,7 @@ impl<R> RunMachine<R> {
             score: options.score,
             warned_of_absence: false,
             warning: false,
+            misplaced: false,
         }
     }
 
@@ -231,6 +234,7 @@ impl<R> RunMachine<R> {
                 self.mark_gone(rank);
                 self.on_worker_failed(WorkerFailure::of_process(rank, failure, String::new()), &mut out);
             }
+            Event::NodeLost { ranks, failure } => self.on_node_lost(&ranks, &failure, &mut out),
             Event::LatestFound { newest, kept } => self.on_latest_found(newest, kept, &mut out),
             Event::StopRequested { reason, force } => self.on_stop_requested(&reason, force, &mut out),
             Event::Preempted { reason, grace } => self.on_preempted(reason, grace, &mut out),
@@ -245,6 +249,7 @@ impl<R> RunMachine<R> {
             return;
         }
         self.state = State::Starting;
+        self.misplaced = false;
         out.reason = format!("{} workers have room", self.workers.len());
         out.commands.push(Command::ChangeStatus(RunStatus::Starting));
         self.start_group(out);

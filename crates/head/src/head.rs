@@ -53,6 +53,7 @@ impl Head {
             if let Ok(total) = node.total_resources() {
                 self.placement.add_node(from.clone(), total, node.devices.clone());
                 self.nodes.insert(from.clone(), node);
+                self.on_node_joined(from);
             }
             return;
         }
@@ -90,14 +91,15 @@ impl Head {
             let message = format!("a run named `{}` is being started in `{}`", spec.name, spec.storage_path);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
         }
-        let id = self.outside.fresh_run_id();
-        let asked = PlacementRequest {
-            run: id.clone(),
-            workers: spec.num_workers,
-            per_worker: spec.resources_per_worker.clone(),
-        };
+        let id = spec.continues.clone().map_or_else(|| self.outside.fresh_run_id(), RunId::new);
+        let asked = request_of(&id, &spec);
         // Before any file is made: what can never run leaves no trace.
-        match self.placement.ask(asked) {
+        // One that has run before fits somewhere: its node may only have to come back.
+        let decision = match spec.continues {
+            Some(_) => self.placement.ask_patiently(asked),
+            None => self.placement.ask(asked),
+        };
+        match decision {
             Decision::Never(failure) => Err(failure),
             decision => Ok((id, spec, decision)),
         }
@@ -130,6 +132,10 @@ impl Head {
             run.publish(v1::StateChanged { state: "waiting".into(), reason: reason.clone() }, &mut *self.outside);
         }
         run.opened(set_aside, lost, &mut *self.outside);
+        if let Some(until) = run.free_at() {
+            let after = Duration::from_secs_f64((until - now).max(0.0));
+            self.outside.set_lease_timer(id.clone(), after);
+        }
         self.runs.insert(id.clone(), run);
         let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
         if let Decision::Placed(shares) = decision {
@@ -162,6 +168,50 @@ impl Head {
         run.decide(Event::Preempted { reason, grace }, &mut *self.outside);
         self.after(id);
         Ok(())
+    }
+
+    fn on_node_joined(&mut self, node: &NodeId) {
+        for id in self.runs.keys().cloned().collect::<Vec<_>>() {
+            if self.runs.get_mut(&id).is_some_and(|run| run.is_freed_by(node)) {
+                self.start_if_free(&id);
+            }
+        }
+        for (id, shares) in self.placement.try_waiting() {
+            self.start(&id, shares);
+        }
+    }
+
+    /// A node cannot be seen, or can be again. That is told, and nothing else is done.
+    pub fn on_node_seen(&mut self, node: &NodeId, seen: bool) {
+        for run in self.runs.values_mut().filter(|run| !run.ended) {
+            if run.shares.iter().any(|share| share.node == *node) {
+                let how = if seen { "can be seen again" } else { "cannot be seen; its workers go on" };
+                run.publish(v1::Warning { text: format!("node `{node}` {how}") }, &mut *self.outside);
+            }
+        }
+    }
+
+    /// There is evidence that a node is gone, or its lease has run out: its workers do not run any more.
+    pub fn on_node_lost(&mut self, node: &NodeId, why: &str) {
+        if self.nodes.remove(node).is_none() {
+            return;
+        }
+        self.placement.remove_node(node);
+        let on_it = |decision: &Decision| matches!(decision, Decision::Placed(shares) if shares.iter().any(|share| share.node == *node));
+        let opening: Vec<RunId> =
+            self.opening.iter().filter(|(_, opening)| on_it(&opening.decision)).map(|(id, _)| id.clone()).collect();
+        for id in opening {
+            self.give_back(&id);
+            if let Some(opening) = self.opening.get_mut(&id) {
+                opening.decision = self.placement.ask_patiently(request_of(&id, &opening.spec));
+            }
+        }
+        for id in self.runs.keys().cloned().collect::<Vec<_>>() {
+            if let Some(run) = self.runs.get_mut(&id).filter(|run| !run.ended) {
+                run.on_node_lost(node, why, &mut *self.outside);
+                self.after(&id);
+            }
+        }
     }
 
     /// Every run with a worker on that node, or waiting for one, is preempted.
@@ -295,13 +345,41 @@ impl Head {
             run.placed(node, now);
         }
         run.shares = shares;
-        run.decide(Event::Placed, &mut *self.outside);
-        self.after(id);
+        run.placed = true;
+        self.start_if_free(id);
+    }
+
+    /// Once nothing of an earlier head's attempt can still be running.
+    fn start_if_free(&mut self, id: &RunId) {
+        let Some(run) = self.runs.get_mut(id) else { return };
+        if run.placed && run.is_free(&self.nodes, self.outside.now()) {
+            run.placed = false;
+            run.decide(Event::Placed, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn on_lease_over(&mut self, id: &RunId) {
+        self.start_if_free(id);
+    }
+
+    fn place_again(&mut self, id: &RunId) {
+        self.give_back(id);
+        let Some(run) = self.runs.get_mut(id) else { return };
+        match self.placement.ask_patiently(request_of(id, &run.spec)) {
+            Decision::Placed(shares) => self.start(id, shares),
+            Decision::Waits(reason) | Decision::Never(Failure { message: reason, .. }) => {
+                run.publish(v1::StateChanged { state: "waiting".into(), reason }, &mut *self.outside);
+            }
+        }
     }
 
     /// Once a run has ended: its resources go to those that wait, and what it held in memory goes.
     fn after(&mut self, id: &RunId) {
-        let Some(run) = self.runs.get(id) else { return };
+        let Some(run) = self.runs.get_mut(id) else { return };
+        if std::mem::take(&mut run.misplaced) {
+            return self.place_again(id);
+        }
         if !run.ended {
             return;
         }
@@ -325,6 +403,10 @@ impl Head {
             self.start(&next, shares);
         }
     }
+}
+
+fn request_of(id: &RunId, spec: &RunSpec) -> PlacementRequest {
+    PlacementRequest { run: id.clone(), workers: spec.num_workers, per_worker: spec.resources_per_worker.clone() }
 }
 
 fn no_such_run(id: &RunId) -> Failure {

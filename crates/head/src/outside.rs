@@ -23,6 +23,8 @@ pub trait Outside: Send {
     fn set_progress_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_upkeep_due` after that time.
     fn set_upkeep_timer(&mut self, run: RunId, after: Duration);
+    /// Calls `Head::on_lease_over` after that time.
+    fn set_lease_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_watcher_ready` once the watcher of this run has room again.
     fn when_watcher_ready(&mut self, run: RunId, watcher: u64, sender: mpsc::Sender<v1::RunEvent>);
     /// Calls `Head::on_run_opened` when the run's files are there, or cannot be.

@@ -4,7 +4,7 @@ mod attempts;
 mod ending;
 mod reports;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,6 +43,12 @@ pub(crate) struct Run {
     pub storage: Option<Storage>,
     pub watchers: Watchers,
     pub shares: Vec<Share>,
+    /// The placement has found room; the group starts when nothing of an earlier head can still be running.
+    pub placed: bool,
+    /// The group needs another place.
+    pub misplaced: bool,
+    /// The nodes of the attempt that an earlier head has lost sight of, and when their leases are over.
+    earlier: (BTreeSet<NodeId>, f64),
     pub machine: RunMachine<RankReport>,
     /// `Closed` once the run has ended, so that a head that remembers many runs holds no file of theirs.
     disk: Box<dyn RunDisk>,
@@ -79,6 +85,8 @@ impl Run {
         let saving = Saving::new(opened.storage.location(), opened.checkpoints);
         let (reports, seconds) = saving.reached();
         let restarts = opened.history.restarts.iter().map(|(at, restart)| attempts::to_wire(*at, restart)).collect();
+        let nodes = opened.history.nodes.into_iter().filter(|_| spec.continues.is_some());
+        let earlier = (nodes.map(NodeId::new).collect(), now + carril_net::LEASE.as_secs_f64());
         let options = options(&spec, &saving, budget, opened.history.next_attempt);
         let machine = RunMachine::new(world, options);
         Self {
@@ -91,6 +99,9 @@ impl Run {
             storage: Some(opened.storage),
             watchers: Watchers::new(),
             shares: Vec::new(),
+            placed: false,
+            misplaced: false,
+            earlier,
             machine,
             disk: opened.disk,
             config: request.config.unwrap_or_default().into(),
@@ -219,7 +230,9 @@ impl Run {
             }
             Some(Kind::Stacks(gathered)) => self.on_stacks(gathered.stacks, outside),
             Some(Kind::Prepared(prepared)) => self.on_prepared(prepared, outside),
-            Some(Kind::Uploaded(uploaded)) => self.on_uploaded(uploaded, outside),
+            Some(Kind::Uploaded(uploaded)) => {
+                self.on_uploaded(&NodeId::new(node.id.clone()), uploaded, outside);
+            }
             Some(Kind::Halted(halted)) => {
                 let rank = rank_of(halted.worker.as_ref());
                 self.decide(Event::WorkerHalted { rank, halted: halted.halted }, outside);
@@ -343,6 +356,7 @@ impl Run {
             }
             Command::StartGroup { attempt, reports } => self.start_group(attempt, reports, outside),
             Command::FindLatest => self.find_latest(outside),
+            Command::Place => self.misplaced = true,
             Command::TellRestart(restart) => self.tell_restart(restart, outside),
             Command::AskForCheckpoint { attempt, reason, grace } => {
                 let (run_id, deadline) = (self.id.as_str().to_owned(), outside.now() + grace.as_secs_f64());
@@ -378,7 +392,8 @@ impl Run {
     }
 
     fn start_group(&mut self, attempt: Attempt, reports: u64, outside: &mut dyn Outside) {
-        self.journal_fact("AttemptBegun", String::new(), Fact::AttemptBegun(attempt), outside);
+        let nodes = self.shares.iter().map(|share| share.node.as_str().to_owned()).collect();
+        self.journal_fact("AttemptBegun", String::new(), Fact::AttemptBegun { attempt, nodes }, outside);
         self.reports = reports;
         self.started.clear();
         let mut next_rank = 0;

@@ -132,6 +132,14 @@ impl Outside for World {
         });
     }
 
+    fn set_lease_timer(&mut self, run: RunId, after: Duration) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            handle.tell(move |head| head.on_lease_over(&run));
+        });
+    }
+
     fn open_run(&mut self, request: OpenRequest) {
         let (disk, id) = (self.disk.clone(), request.id.clone());
         self.aside(move || disk.open_run(&request), move |head, result| head.on_run_opened(&id, result.flatten()));

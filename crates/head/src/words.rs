@@ -39,6 +39,7 @@ pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
         Event::WorkerHalted { rank, halted } => {
             (format!("WorkerHalted: rank {rank}, {}", if *halted { "stopped" } else { "goes on" }), true)
         }
+        Event::NodeLost { failure, .. } => (format!("NodeLost: {}", failure.message), true),
         Event::LatestFound { .. } => ("LatestFound".into(), true),
         Event::Preempted { reason, grace } => (format!("Preempted: {reason}, {grace:?} for a checkpoint"), true),
         Event::StopRequested { reason, force } => (format!("StopRequested: {reason}, force {force}"), true),
@@ -72,6 +73,7 @@ pub(crate) fn name_of(command: &Command<RankReport>) -> Option<String> {
             Some(format!("StartGroup: attempt {}, after report {reports}", attempt.0))
         }
         Command::FindLatest => Some("FindLatest".to_owned()),
+        Command::Place => Some("Place".to_owned()),
         Command::TellRestart(restart) => Some(format!("Restart: attempt {}, {}", restart.attempt.0, restart.reason)),
         Command::AskForCheckpoint { grace, .. } => Some(format!("AskForCheckpoint: within {grace:?}")),
         Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0)),

@@ -164,9 +164,10 @@ impl v1::Node {
 /// Wraps one kind of a `oneof`, so that a message reads as what it is at the place where it is sent.
 macro_rules! kinds {
     ($message:ident, $module:ident, $($kind:ident($inner:ident)),* $(,)?) => {
-        $(impl From<v1::$inner> for v1::$message {
+        $(#[allow(clippy::needless_update)] // most have no other field
+        impl From<v1::$inner> for v1::$message {
             fn from(inner: v1::$inner) -> Self {
-                v1::$message { kind: Some(v1::$module::Kind::$kind(inner)) }
+                v1::$message { kind: Some(v1::$module::Kind::$kind(inner)), ..Default::default() }
             }
         })*
     };

@@ -35,7 +35,10 @@ pub enum Fact {
     Opened {
         continues: bool,
     },
-    AttemptBegun(Attempt),
+    AttemptBegun {
+        attempt: Attempt,
+        nodes: Vec<String>,
+    },
     Restarted(Restart),
 }
 
@@ -44,6 +47,8 @@ pub enum Fact {
 pub struct History {
     /// The number of the next attempt.
     pub next_attempt: Attempt,
+    /// Where the last one ran.
+    pub nodes: Vec<String>,
     /// Since the driver called `fit`, with their times.
     pub restarts: Vec<(f64, Restart)>,
 }
@@ -55,8 +60,9 @@ impl History {
         for record in records {
             match record.fact {
                 Some(Fact::Opened { continues: false }) => history.restarts.clear(),
-                Some(Fact::AttemptBegun(attempt)) => {
+                Some(Fact::AttemptBegun { attempt, nodes }) => {
                     history.next_attempt = history.next_attempt.max(Attempt(attempt.0 + 1));
+                    history.nodes = nodes;
                 }
                 Some(Fact::Restarted(restart)) => history.restarts.push((record.at, restart)),
                 Some(Fact::Opened { continues: true }) | None => {}
@@ -187,12 +193,13 @@ mod tests {
         };
         let first = vec![
             Fact::Opened { continues: false },
-            Fact::AttemptBegun(Attempt(0)),
+            Fact::AttemptBegun { attempt: Attempt(0), nodes: vec!["one".into()] },
             Fact::Restarted(restart(1)),
-            Fact::AttemptBegun(Attempt(1)),
+            Fact::AttemptBegun { attempt: Attempt(1), nodes: vec!["two".into()] },
         ];
         let history = replayed(first);
         assert_eq!((history.next_attempt, history.restarts.len()), (Attempt(2), 1));
+        assert_eq!(history.nodes, ["two"]);
         let history = replayed(vec![Fact::Opened { continues: true }, Fact::Restarted(restart(2))]);
         assert_eq!((history.next_attempt, history.restarts.len()), (Attempt(2), 2));
         let history = replayed(vec![Fact::Opened { continues: false }]);

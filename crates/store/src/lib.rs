@@ -29,6 +29,7 @@ mod verify;
 pub use blobs::{BlobStore, BlobWriter};
 pub use checkpoint::{Committed, Header, STAGING, Shard, commit, owned, prepare, prepare_in_place, remove, upload};
 pub use error::StoreError;
+pub use faults::{Crashed, crash_at};
 pub use journal::{Fact, History, Journal, JournalRecord};
 pub use local::free_space;
 pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};

@@ -42,6 +42,8 @@ pub(super) struct Checkpoints {
     unsettled: Vec<usize>,
     /// The newest reported one, if it could not be stored.
     lost: Option<Failure>,
+    /// Ranks whose machine is gone, and why.
+    gone: Option<(Vec<Rank>, Failure)>,
 }
 
 impl Checkpoints {
@@ -56,6 +58,7 @@ impl Checkpoints {
             newest,
             unsettled: vec![0; world_size as usize],
             lost: None,
+            gone: None,
         }
     }
 
@@ -66,6 +69,7 @@ impl Checkpoints {
         self.prepared.clear();
         self.unsettled.fill(0);
         self.lost = None;
+        self.gone = None;
     }
 
     pub fn found(&mut self, newest: Option<(u64, String)>, kept: Vec<Kept>) {
@@ -100,6 +104,11 @@ impl Checkpoints {
 
     pub fn has_place(&self, rank: Rank) -> bool {
         self.unsettled[rank.index()] < PLACES
+    }
+
+    pub fn lose(&mut self, ranks: &[Rank], failure: &Failure) {
+        let (gone, _) = self.gone.get_or_insert_with(|| (Vec::new(), failure.clone()));
+        gone.extend(ranks);
     }
 
     pub fn lost(&self) -> Option<&Failure> {
@@ -225,6 +234,21 @@ impl<R> RunMachine<R> {
         release(self.waits.release_checkpoint(one.iteration - 1, &Ok(newest)), out);
         let checkpoints = &self.checkpoints;
         release(self.waits.release_places(|rank| checkpoints.has_place(rank)), out);
+    }
+
+    /// What ranks of a lost machine have not made ready they never will.
+    pub(super) fn lose_unprepared(&mut self, out: &mut Outcome<R>) {
+        let Some((lost, failure)) = self.checkpoints.gone.clone() else { return };
+        let told = &self.checkpoints.prepared;
+        let unprepared = |one: &Pending, rank: &Rank| {
+            one.ranks.contains(rank)
+                && !told.get(&one.iteration).is_some_and(|told| told.iter().any(|(known, _)| known == rank))
+        };
+        let pending = self.checkpoints.pending.iter().filter(|one| lost.iter().any(|rank| unprepared(one, rank)));
+        let iterations: Vec<u64> = pending.map(|one| one.iteration).collect();
+        for iteration in iterations {
+            self.on_settled(iteration, Err(failure.clone()), out);
+        }
     }
 
     /// Forgets everything that is not stored: for a run that must end now.

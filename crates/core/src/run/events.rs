@@ -88,6 +88,11 @@ pub enum Event<R> {
         rank: Rank,
         failure: Failure,
     },
+    /// The machine that had these ranks is gone, and they with it.
+    NodeLost {
+        ranks: Vec<Rank>,
+        failure: Failure,
+    },
     /// What the next attempt goes on from, and all that is kept.
     LatestFound {
         newest: Option<(u64, String)>,
@@ -127,6 +132,8 @@ pub enum Command<R> {
     },
     /// Asks for the newest checkpoint that verifies; the answer is `LatestFound`.
     FindLatest,
+    /// The group needs another place; the answer is `Placed`.
+    Place,
     /// Workers that do not leave within `grace` are killed.
     StopGroup {
         attempt: Attempt,

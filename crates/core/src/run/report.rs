@@ -57,6 +57,7 @@ impl<R> RunMachine<R> {
             out.commands.push(Command::CommitReport { collated, checkpoint: !checkpoint.is_empty() });
             if !checkpoint.is_empty() {
                 self.queue_checkpoint(iteration, checkpoint, score);
+                self.lose_unprepared(out);
                 self.store_next(out);
             }
         }

@@ -1,11 +1,12 @@
 //! From one attempt to the next: what is kept, what begins anew.
 //!
 //! RESTART-1: a new attempt begins when every process of the last one is gone and every checkpoint is settled.
+//! RESTART-3: a machine that is lost takes its ranks with it, and the group is placed anew.
 //! RESTART-2: it goes on from the newest checkpoint that verifies, with the number of its report.
 
 use std::time::Duration;
 
-use carril_types::{Attempt, Failure, Restart, RunStatus};
+use carril_types::{Attempt, Failure, Rank, Restart, RunStatus, WorkerFailure};
 
 use super::{Command, Counts, Ending, Outcome, RunMachine, State, Then, Timer, WorkerState};
 use crate::budget::Verdict;
@@ -88,8 +89,34 @@ impl<R> RunMachine<R> {
         };
         self.checkpoints.found(newest, kept);
         self.collator = Collator::new(self.workers.len() as u32, reports);
+        if std::mem::take(&mut self.misplaced) {
+            self.state = State::Waiting;
+            out.commands.push(Command::ChangeStatus(RunStatus::Waiting));
+            out.commands.push(Command::Place);
+            return;
+        }
         self.state = State::Starting;
         out.commands.push(Command::ChangeStatus(RunStatus::Starting));
         self.start_group(out);
+    }
+
+    pub(super) fn on_node_lost(&mut self, ranks: &[Rank], failure: &Failure, out: &mut Outcome<R>) {
+        self.misplaced = true;
+        if matches!(self.state, State::Waiting | State::Restarting | State::Ended) {
+            return;
+        }
+        for rank in ranks {
+            let told = self.workers[rank.index()].is_told();
+            self.mark_gone(*rank);
+            if !told {
+                self.on_worker_failed(WorkerFailure::of_process(*rank, failure.clone(), String::new()), out);
+            }
+        }
+        self.stop_if_all_told(out);
+        self.checkpoints.lose(ranks, failure);
+        self.lose_unprepared(out);
+        if out.reason.is_empty() {
+            out.reason.clone_from(&failure.message);
+        }
     }
 }

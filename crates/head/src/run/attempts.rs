@@ -1,9 +1,11 @@
 //! From one attempt of a run to the next.
 
+use std::collections::BTreeMap;
+
 use carril_core::{Budget, Event, FailureRule, Infrastructure, Limit, Verdict};
 use carril_proto::v1;
 use carril_store::{Fact, History};
-use carril_types::{Attempt, ErrorCode, Failure, Restart, RunSpec};
+use carril_types::{Attempt, ErrorCode, Failure, NodeId, Rank, Restart, RunSpec};
 
 use super::Run;
 use super::reports::scores;
@@ -29,6 +31,46 @@ impl Run {
         let newest = self.saving.newest().map(|newest| (newest.iteration, newest.path.clone()));
         let kept = scores(&self.spec, &self.saving);
         self.decide(Event::LatestFound { newest, kept }, outside);
+    }
+
+    /// Whether nothing of an attempt that an earlier head has lost sight of can still be running: each of its nodes has
+    /// come back, and has stopped what it had, or is followed by a new one of its name, or its lease is over.
+    pub fn is_free(&self, nodes: &BTreeMap<NodeId, v1::Node>, now: f64) -> bool {
+        let (earlier, until) = &self.earlier;
+        now >= *until || earlier.iter().all(|lost| nodes.keys().any(|node| is_same_place(lost, node)))
+    }
+
+    pub fn is_freed_by(&self, node: &NodeId) -> bool {
+        self.placed && self.earlier.0.iter().any(|lost| is_same_place(lost, node))
+    }
+
+    /// When that is so at the latest; `None` where nothing was running.
+    pub fn free_at(&self) -> Option<f64> {
+        let (earlier, until) = &self.earlier;
+        (!earlier.is_empty()).then_some(*until)
+    }
+
+    pub fn on_node_lost(&mut self, node: &NodeId, why: &str, outside: &mut dyn Outside) {
+        let mut first = 0;
+        let mut ranks = Vec::new();
+        for share in &self.shares {
+            let next = first + share.devices.len() as u32;
+            if share.node == *node {
+                ranks.extend((first..next).map(Rank));
+            }
+            first = next;
+        }
+        if ranks.is_empty() {
+            return;
+        }
+        // The place was found, and nothing has started there yet.
+        if std::mem::take(&mut self.placed) {
+            self.misplaced = true;
+            return;
+        }
+        let failure = Failure::new(ErrorCode::AgentLost, format!("node `{node}` is lost: {why}"));
+        self.reject_uploads_of(node, &failure, outside);
+        self.decide(Event::NodeLost { ranks, failure }, outside);
     }
 
     pub(super) fn tell_set_aside(&mut self, set_aside: Vec<(String, String)>, outside: &mut dyn Outside) {
@@ -77,6 +119,12 @@ fn rule_of(spec: &RunSpec) -> FailureRule {
         infrastructure: own.map_or(Infrastructure::WithTheUsers, |own| Infrastructure::OnItsOwn(limit(own))),
         fail_fast: spec.failures.fail_fast,
     }
+}
+
+/// `name#2` is the second life of the node `name`.
+fn is_same_place(lost: &NodeId, node: &NodeId) -> bool {
+    let name = |id: &NodeId| id.as_str().split('#').next().map(str::to_owned);
+    name(lost) == name(node)
 }
 
 pub(super) fn to_wire(at: f64, restart: &Restart) -> v1::Restarted {
