@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use carril_proto::VERSION;
 use carril_store::{
     BlobStore, History, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
-    StoreError,
+    StoreError, take_epoch,
 };
 use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus};
 
@@ -70,6 +70,11 @@ impl Disk for RealDisk {
         };
         let mut directory =
             RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
+        let Some(epoch) = take_epoch(&storage, &self.owner)? else {
+            let message =
+                format!("a run named `{}` is being started in `{}` by another head", spec.name, spec.storage_path);
+            return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
+        };
         let checkpoints = Checkpoints::look(&storage)?;
         directory.write_params(config)?;
         let files = ReportFiles::open(&path, config, *now)?;
@@ -79,11 +84,10 @@ impl Disk for RealDisk {
             // Before a worker starts: storage that cannot be written is found out now.
             mirror.round()?;
         }
-        for (name, hash) in &wanted {
-            directory.keep(&storage, name, hash, &self.blob(hash)?)?;
-        }
+        let wanted = wanted.into_iter().map(|(name, hash)| self.blob(&hash).map(|blob| (name, hash, blob)));
+        directory.keep(&storage, &wanted.collect::<Result<Vec<_>, _>>()?)?;
         let disk = Box::new(RealRun { directory, files, journal });
-        Ok(RunOpened { disk, path, storage, checkpoints, history, mirror })
+        Ok(RunOpened { disk, path, storage, checkpoints, history, epoch, mirror })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use carril_core::Timer;
 use carril_proto::v1;
 use carril_store::{Header, History, JournalRecord, Manifest, Shard, Storage};
-use carril_types::{Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
+use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
 use tokio::sync::mpsc;
 
 use crate::mirror::Mirror;
@@ -56,6 +56,8 @@ pub struct Commit {
     pub shards: Vec<Shard>,
     /// The files lie where they belong.
     pub in_place: bool,
+    /// Of this head: one that was followed by another commits nothing.
+    pub epoch: u64,
     /// Checkpoints that go once this one is there.
     pub displaced: Vec<String>,
     /// Brings the reports up to this one to storage elsewhere first: they are there when the checkpoint is.
@@ -77,6 +79,10 @@ impl Commit {
         if let Some(mirror) = &mut self.mirror {
             mirror.round()?;
         }
+        if !carril_store::is_current(&self.storage, self.epoch)? {
+            let message = format!("another head has taken the run in `{}`", self.storage.location());
+            return Err(Failure::new(ErrorCode::RunLive, message));
+        }
         let mut shards = self.shards.clone();
         if let Some(first) = shards.first_mut().filter(|_| self.in_place) {
             first.files = carril_store::prepare_in_place(&self.storage.join(&self.name))?;
@@ -96,6 +102,8 @@ pub struct RunOpened {
     pub storage: Storage,
     pub checkpoints: Checkpoints,
     pub history: History,
+    /// What this head has taken the run with.
+    pub epoch: u64,
     pub mirror: Option<Mirror>,
 }
 

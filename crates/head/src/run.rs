@@ -54,6 +54,7 @@ pub(crate) struct Run {
     disk: Box<dyn RunDisk>,
     automatic: Automatic,
     config: Value,
+    pub epoch: u64,
     pub saving: Saving,
     /// The number of the report that this attempt goes on from.
     reports: u64,
@@ -84,7 +85,9 @@ impl Run {
         let world = spec.num_workers;
         let saving = Saving::new(opened.storage.location(), opened.checkpoints);
         let (reports, seconds) = saving.reached();
-        let restarts = opened.history.restarts.iter().map(|(at, restart)| attempts::to_wire(*at, restart)).collect();
+        // Those of an earlier `fit` are told with that one's end.
+        let told = opened.history.restarts.iter().filter(|_| spec.continues.is_some());
+        let restarts = told.map(|(at, restart)| attempts::to_wire(*at, restart)).collect();
         let nodes = opened.history.nodes.into_iter().filter(|_| spec.continues.is_some());
         let earlier = (nodes.map(NodeId::new).collect(), now + carril_net::LEASE.as_secs_f64());
         let options = options(&spec, &saving, budget, opened.history.next_attempt);
@@ -105,6 +108,7 @@ impl Run {
             machine,
             disk: opened.disk,
             config: request.config.unwrap_or_default().into(),
+            epoch: opened.epoch,
             saving,
             reports,
             restarts,

@@ -215,6 +215,7 @@ impl Run {
             header,
             shards: std::mem::take(&mut save.shards),
             in_place: save.in_place.is_some(),
+            epoch: self.epoch,
             displaced,
             mirror,
         };

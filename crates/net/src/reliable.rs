@@ -47,6 +47,10 @@ impl<Out: Clone> Link<Out> {
         Self { life, peer: 0, received: 0, sent: 0, unacknowledged: VecDeque::new() }
     }
 
+    pub fn life(&self) -> u64 {
+        self.life
+    }
+
     pub fn send<M>(&mut self, message: M) -> Frame<Out>
     where
         M: Into<Out>,

@@ -146,8 +146,8 @@ impl Sim {
         let life = self.new_life();
         let (fuse, pending): (Fuse, Pending) = (Arc::new(AtomicI64::new(-1)), Arc::default());
         let blobs = BlobStore::create(self.directory.path().join(format!("blobs{life}"))).expect("it can be made");
-        // Heads run on hosts of their own: that one is gone is known by its lease alone.
-        let owner = Owner { host: format!("host of head {life}"), boot: String::new(), pid: 1, start: life };
+        // Heads run on the driver's host, one after the other: that the last one is gone is seen at once.
+        let owner = Owner { boot: "an earlier one".into(), start: life, ..Owner::this_process() };
         let real = RealDisk { spool: self.directory.path().join("spool"), blobs, owner };
         let outside = SimOutside {
             kernel: self.kernel.clone(),
@@ -209,7 +209,7 @@ impl Sim {
         let Some((place, link)) = process.links.iter_mut().find(|(_, link)| link.node == *node) else { return };
         let (place, asked) = (*place, link.asked);
         let frame = link.link.send(order);
-        self.to_agent_place(place, frame, asked);
+        self.send_to_agent(place, frame, asked);
     }
 
     /// A packet of an agent has come.
@@ -283,7 +283,7 @@ impl Sim {
         let now = self.kernel.now();
         let Some(process) = self.agents[place].as_mut().filter(|process| process.life == life) else { return };
         let frame = process.link.send(message);
-        self.to_head(place, frame, now);
+        self.send_to_head(place, frame, now);
     }
 
     fn agent_hears(&mut self, place: usize, frame: Frame<v1::AgentOrder>, asked: f64) {
@@ -312,7 +312,7 @@ impl Sim {
         if process.joins && process.agent.is_idle() && lock(&process.workers).all.is_empty() {
             process.joins = false;
             let node = v1::Node {
-                id: format!("node{place}#{}", process.life),
+                id: format!("node{place}#{}", process.link.life()),
                 hostname: format!("node{place}"),
                 address: "10.0.0.1".into(),
                 total: [("CPU".to_owned(), 2.0)].into(),
@@ -325,11 +325,11 @@ impl Sim {
 
     // ------------------------------------------------------------ the network
 
-    fn to_head(&mut self, place: usize, frame: Frame<v1::AgentMessage>, asked: f64) {
+    fn send_to_head(&mut self, place: usize, frame: Frame<v1::AgentMessage>, asked: f64) {
         self.across(place, move |sim| sim.head_hears(place, frame.clone(), asked));
     }
 
-    fn to_agent_place(&mut self, place: usize, frame: Frame<v1::AgentOrder>, asked: f64) {
+    fn send_to_agent(&mut self, place: usize, frame: Frame<v1::AgentOrder>, asked: f64) {
         self.across(place, move |sim| sim.agent_hears(place, frame.clone(), asked));
     }
 
@@ -353,12 +353,15 @@ impl Sim {
             self.join_if_idle(place);
             if let Some(process) = &mut self.agents[place] {
                 if process.held.is_some_and(|held| held.is_over(Duration::from_secs_f64(now))) {
-                    process.held = None;
                     self.kernel.note(format!("agent at place {place}: its lease is over"));
                     process.agent.kill_all();
+                    // What the head has sent until now, and may still arrive, was meant for one that had a lease.
+                    self.lives += 1;
+                    process.link = Link::new(self.lives);
+                    (process.held, process.joins) = (None, true);
                 }
                 for frame in process.link.again() {
-                    self.to_head(place, frame, now);
+                    self.send_to_head(place, frame, now);
                 }
             }
         }
@@ -373,7 +376,7 @@ impl Sim {
             }
         }
         for (place, frame, asked) in frames {
-            self.to_agent_place(place, frame, asked);
+            self.send_to_agent(place, frame, asked);
         }
         for (place, node, change) in changes {
             self.kernel.note(format!("head: {node} {change:?}"));

@@ -166,7 +166,9 @@ impl Sim {
                 (worker.met, worker.has_place) = (false, false);
             }
         }
-        self.with_agent(place, life, |agent| agent.on_changes());
+        // The agent hears of what was written a moment later.
+        let heard = self.kernel.between(0.001, 0.3);
+        self.kernel.after(heard, move |sim| sim.with_agent(place, life, |agent| agent.on_changes()));
         self.worker_later(place, life, key.clone());
     }
 

@@ -7,6 +7,7 @@ mod checkpoint;
 mod copy;
 mod credentials;
 mod csv;
+mod epoch;
 mod error;
 mod faults;
 mod journal;
@@ -28,6 +29,7 @@ mod verify;
 
 pub use blobs::{BlobStore, BlobWriter};
 pub use checkpoint::{Committed, Header, STAGING, Shard, commit, owned, prepare, prepare_in_place, remove, upload};
+pub use epoch::{is_current, take_epoch};
 pub use error::StoreError;
 pub use faults::{Crashed, crash_at};
 pub use journal::{Fact, History, Journal, JournalRecord};
