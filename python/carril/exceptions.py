@@ -236,7 +236,12 @@ class PreemptionError(TrainingFailedError):
     default_origin = "preemption"
 
     def __init__(
-        self, preemption_info: Any, drain_timed_out: bool = False, *, message: str = "the run was preempted", **details: Any
+        self,
+        preemption_info: Any,
+        drain_timed_out: bool = False,
+        *,
+        message: str = "the run was preempted",
+        **details: Any,
     ) -> None:
         super().__init__(message, **details)
         self.preemption_info = preemption_info

@@ -198,11 +198,8 @@ def _start(
     head = os.environ.get("CARRIL_HEAD")
     # A head that is there already has its counts; a script that asks for its own gets a head of its own.
     asks = num_cpus is not None or num_gpus is not None or bool(resources)
-    if head and address != "local" and not asks:
-        client = Client.connect(head)
-    else:
-        client = _start_private()
-    _state.client = client
+    shared = head if address != "local" and not asks else None
+    _state.client = client = Client.connect(shared) if shared else _start_private()
     import atexit
 
     atexit.register(shutdown)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from carril._internal import again
 from carril._internal.driver import absolute_path
 from carril.exceptions import ConfigError, kind_of
 
@@ -27,10 +28,10 @@ def under_as_ray() -> bool:
 
 
 def default_name(function: object, trainer: str) -> str:
-    """A name that no other run has: what runs, when, and a random end."""
+    """A name that no other run has: what runs, when, and a random end. A run that is resumed keeps the one it had."""
     name = getattr(function, "__name__", "")
     base = name if name.isidentifier() else trainer
-    return f"{base}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(3).hex()}"
+    return again.name_for(function, trainer, f"{base}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(3).hex()}")
 
 
 def storage_path(run_config: "RunConfig") -> str:
@@ -77,11 +78,16 @@ def build(
     continues: str | None,
 ) -> str:
     """The JSON for `Client.submit`. `continues` is the run that a lost head had, and that goes on."""
+    from carril.train._locations import joined
+
     resources, retention = scaling_config.worker_resources, run_config.checkpoint_config
+    storage = storage_path(run_config)
+    if filesystem is None:
+        again.begins(joined(storage, name))
     return json.dumps(
         {
             "name": name,
-            "storage_path": storage_path(run_config),
+            "storage_path": storage,
             "filesystem": filesystem,
             "num_workers": scaling_config.num_workers,
             "resources_per_worker": resources,
@@ -99,7 +105,7 @@ def build(
             "failures": _failures(run_config.failure_config),
             "preemption_grace_s": float(run_config.failure_config.preemption_grace_s),
             "continues": continues,
-            "record": json.dumps(record, default=_shown),
+            "record": json.dumps({**record, "made_up_name": again.of_name(name)}, default=_shown),
         }
     )
 
@@ -120,8 +126,12 @@ def record(
     scaling_config: "ScalingConfig",
     run_config: "RunConfig",
     backend_config: object,
+    kept: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What was asked, for `run.json`: for people, and for whoever reads the directory later."""
+    """What was asked, for `run.json`: for people, for `carril resume`, and for whoever reads the directory later.
+
+    `kept` are the blobs that the head puts beside it as files, by name.
+    """
     from carril._native import __version__
 
     return {
@@ -131,9 +141,8 @@ def record(
         "run_config": _fields(run_config),
         "backend_config": _fields(backend_config),
         "versions": {"carril": __version__, "python": sys.version.split()[0], **_imported_versions()},
-        "python": sys.executable,
-        "command_line": list(getattr(sys, "orig_argv", sys.argv)),
-        "directory": os.getcwd(),
+        **again.how_started(),
+        "kept": dict(kept or {}),
     }
 
 

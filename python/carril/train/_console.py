@@ -152,9 +152,6 @@ class Console:
     def restarted(self, attempt: int, reason: str) -> None:
         self.say(f"restart {attempt}: {words.one_line(reason)}")
 
-    def preempted(self, signal_name: str) -> None:
-        self.say(f"{signal_name}: the machine is going to be taken; waiting for a last checkpoint")
-
     def interrupted(self, times: int) -> None:
         self.say("interrupted: stopping the run" + (", at once" if times > 1 else "; Ctrl-C again ends it at once"))
 

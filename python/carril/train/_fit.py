@@ -17,15 +17,16 @@ from carril.exceptions import CarrilError, ConnectionLostError, InternalError
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
 from carril.train._checkpoint import Checkpoint
 from carril.train._console import Console
-from carril.train._preemption import Preempted, PreemptionSignals
-from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order
+from carril.train._preemption import PreemptionSignals
+from carril.train._restore import keep
+from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order, parse_lines
 
 if TYPE_CHECKING:
     from carril._native import Client, Run
     from carril.train._trainer import DataParallelTrainer
 
 
-# Heads that may be lost before one of them has taken the run; after that the run's own budget counts.
+# Heads that may be lost one after the other before one of them has taken the run: only from then on its budget counts.
 _HEADS = 3
 
 
@@ -50,12 +51,14 @@ def fit(
                 try:
                     continues = watch.run_id if watch is not None else None
                     run = _submit(trainer, client, name, data, environment, continues)
-                    watch = watch or _Watch(trainer, run, signals)
-                    watch.follow(run)
+                    heads = 0
+                    watch = watch or _Watch(trainer, run)
+                    watch.follow(run, signals)
                     return watch.conclude(client, watch.until_ended(), keeps_automatic_fields)
                 except ConnectionLostError as lost:
-                    heads += watch is None
-                    if heads > _HEADS or (watch is not None and watch.is_interrupted):
+                    heads += 1
+                    unwanted = watch is not None and watch.is_interrupted
+                    if heads > _HEADS or unwanted or _is_over(client):
                         raise
                     # FIT-3: the run's files are there: a new head goes on from its newest checkpoint.
                     client = driver.replace_lost(client)
@@ -64,6 +67,17 @@ def fit(
         finally:
             if watch is not None:
                 watch.close()
+
+
+def _is_over(client: "Client") -> bool:
+    """True where no new head is wanted: after `shutdown()`, and when the head is there and has refused to go on."""
+    if driver.current_client() is None:
+        return True
+    try:
+        client.nodes()
+    except ConnectionLostError:
+        return False
+    return True
 
 
 def _submit(
@@ -76,19 +90,20 @@ def _submit(
 ) -> "Run":
     run_config, scaling_config = trainer.run_config, trainer.scaling_config
     function, backend = trainer.train_loop_per_worker, trainer.backend_config
+    call = client.put_blob(data)
     text = spec.build(
         name,
         scaling_config,
         run_config,
         backend.share_devices if backend is not None else False,
-        spec.record(function, type(trainer).__name__, scaling_config, run_config, backend),
+        spec.record(function, type(trainer).__name__, scaling_config, run_config, backend, keep(trainer, client, call)),
         spec.filesystem(run_config, client),
         continues,
     )
     return client.submit(
         text,
         trainer.train_loop_config or {},
-        client.put_blob(data),
+        call,
         {**os.environ, **driver.worker_environment(), **environment},
     )
 
@@ -114,10 +129,9 @@ def _keeps_automatic_fields() -> bool:
 class _Watch:
     """Follows one run to its end."""
 
-    def __init__(self, trainer: "DataParallelTrainer", run: "Run", signals: PreemptionSignals) -> None:
+    def __init__(self, trainer: "DataParallelTrainer", run: "Run") -> None:
         self._trainer = trainer
         self._run = run
-        self._signals = signals
         self._filesystem = spec.storage_filesystem(trainer.run_config)
         self._callbacks = Callbacks(trainer.run_config.callbacks)
         self._callbacks.context = RunContext(
@@ -147,10 +161,11 @@ class _Watch:
         """The user wants the end of the run, whatever else has happened to it."""
         return self._interrupts > 0 or self._callback_error is not None
 
-    def follow(self, run: "Run") -> None:
+    def follow(self, run: "Run", signals: PreemptionSignals) -> None:
         """From here on the events are those of `run`: the first one, or the same under a new head."""
         self._run = run
         run.watch(bool(self._callbacks), self._shows_output)
+        signals.pass_on_to(run.preempt)
 
     def head_was_lost(self, lost: ConnectionLostError) -> None:
         self._console.warning(f"the head has gone and is started again: {str(lost).partition(chr(10))[0]}")
@@ -168,15 +183,10 @@ class _Watch:
                     answered = self._interrupts
                     self._console.interrupted(answered)
                     self._run.stop("interrupted", force=answered > 1)
-                if self._signals:
-                    self._console.preempted(self._signals.name)
-                    self._run.preempt(f"{self._signals.name} to the driver")
-                event = self._next_event()
+                event = self._run.next_event()
                 if event is None:
                     return self._ended
                 self._on_event(*event)
-            except Preempted:
-                continue
             except KeyboardInterrupt:
                 self._interrupts += 1
                 if self._interrupts > 2:
@@ -186,13 +196,6 @@ class _Watch:
                 if self._callback_error is None:
                     self._callback_error = failed.error
                     self._run.stop(f"a callback failed: {type(failed.error).__name__}")
-
-    def _next_event(self) -> tuple[str, dict[str, Any]] | None:
-        self._signals.waiting(True)
-        try:
-            return self._run.next_event()
-        finally:
-            self._signals.waiting(False)
 
     def _on_event(self, kind: str, event: dict[str, Any]) -> None:
         console = self._console
@@ -296,7 +299,7 @@ class _Watch:
             reported = ended["ranks"].get(0, {})
             metrics = Metrics(
                 (name, value)
-                for name, value in as_objects(ended["metrics"]).items()
+                for name, value in (as_objects(ended["metrics"]) or self._last_report()).items()
                 if keeps_automatic_fields or name not in AUTOMATIC_FIELDS or name in reported
             )
         checkpoints = [
@@ -312,6 +315,11 @@ class _Watch:
             restarts=ended["restarts"],
             _filesystem=self._filesystem,
         )
+
+    def _last_report(self) -> dict[str, Any]:
+        """Of a run that went on and had nothing left to report."""
+        rows = parse_lines(Result(path=self._run.path, _filesystem=self._filesystem)._read("result.json"))
+        return rows[-1] if rows else {}
 
 
 def _controller_error(cause: Exception) -> CarrilError:
