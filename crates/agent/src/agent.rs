@@ -448,6 +448,12 @@ impl Agent {
         });
         let (kills, limit) = self.world.memory_kills();
         let by_kernel = exit == ExitStatus::Signal(9) && kills > worker.memory_kills;
+        if by_kernel {
+            // The counter is that of all: one that is killed later by somebody else must not be taken for this one.
+            for other in self.workers.values_mut() {
+                other.memory_kills = (other.memory_kills + 1).min(kills);
+            }
+        }
         let out_of_memory = if by_kernel { limit } else { String::new() };
         let exited =
             v1::WorkerExited { worker: Some(key.clone().into()), code, signal, failure, last_output, out_of_memory };

@@ -200,6 +200,7 @@ impl World for RealNode {
 
     fn start_done(&mut self) {
         self.starting -= 1;
+        self.reap_orphans();
     }
 
     fn watch(&mut self, key: &WorkerKey, pid: u32) {
@@ -265,7 +266,9 @@ impl World for RealNode {
     }
 
     fn reap_orphans(&mut self) {
-        reap_orphans(&self.known());
+        if self.starting == 0 {
+            reap_orphans(&self.known());
+        }
     }
 
     fn gather_stacks(&mut self, key: WorkerKey, ranks: Vec<(WorkerKey, u32, bool)>) {

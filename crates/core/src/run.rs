@@ -192,6 +192,7 @@ impl<R> RunMachine<R> {
         if self.state == State::Ended {
             return out;
         }
+        self.hang.heard(now);
         if let Some(rank) = progress_of(&event) {
             self.hang.progressed(rank, now);
         }

@@ -179,6 +179,9 @@ fn a_process_that_is_stopped_by_a_signal_is_said_and_is_no_mistake_of_the_users(
     let outcome = machine.on_event(Duration::ZERO, Event::WorkerHalted { rank: Rank(0), halted: true });
     assert!(matches!(&outcome.commands[..], [Command::Warn(text)] if text.contains("rank 0 was stopped by a signal")));
     let late = Duration::from_secs(9);
+    for second in 1..9 {
+        machine.on_event(Duration::from_secs(second), Event::TimerFired(Timer::Gather(Attempt(9))));
+    }
     machine.on_event(late, Event::TimerFired(Timer::Hang(Attempt(0))));
     machine.on_event(late, Event::StacksGathered(Vec::new()));
     let exit = Event::WorkerExited {

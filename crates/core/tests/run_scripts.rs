@@ -50,6 +50,14 @@ impl Script {
         outcome
     }
 
+    /// Time passes, second by second, and a head that is awake hears of it.
+    fn until(&mut self, seconds: u64) {
+        while self.now < Duration::from_secs(seconds) {
+            self.now += Duration::from_secs(1);
+            self.tell(Event::TimerFired(Timer::Gather(Attempt(u32::MAX))));
+        }
+    }
+
     fn report(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
         self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: None })
     }
@@ -517,11 +525,11 @@ fn a_hang_is_looked_at_before_anybody_is_named() {
     for rank in 0..2 {
         script.tell(Event::WorkerReady { rank: Rank(rank) });
     }
-    script.now = Duration::from_secs(7);
+    script.until(7);
     script.tell(Event::Progressed { rank: Rank(0) });
     let looked = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     assert!(matches!(&looked[..], [Command::SetTimer { timer: Timer::Hang(_), .. }]), "nobody is late yet: {looked:?}");
-    script.now = Duration::from_secs(9);
+    script.until(9);
     let asked = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     assert!(asked.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "{asked:?}");
     let stack = |rank, text: &str| RankStack { rank: Rank(rank), text: text.into(), state: "sleeping".into() };
@@ -534,17 +542,26 @@ fn a_hang_is_looked_at_before_anybody_is_named() {
 #[test]
 fn without_a_time_of_the_users_a_hang_is_a_warning_told_once() {
     let mut script = Script::running(2);
-    script.now = Duration::from_secs(601);
+    script.until(601);
     script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     let commands = script.tell(Event::StacksGathered(Vec::new()));
     assert!(matches!(&commands[..], [Command::Warn(text)] if text.contains("ranks 0 and 1")), "{commands:?}");
-    script.now = Duration::from_secs(700);
+    script.until(700);
     let commands = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     assert!(!commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "told once: {commands:?}");
     script.tell(Event::Progressed { rank: Rank(1) });
-    script.now = Duration::from_secs(1400);
+    script.until(1400);
     let commands = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     assert!(commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "and again after it moved");
+}
+
+#[test]
+fn the_silence_of_a_head_that_was_asleep_is_no_rank_s_standstill() {
+    let mut script = Script::running(2);
+    script.until(60);
+    script.now = Duration::from_secs(7_200);
+    let commands = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
+    assert!(!commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "{commands:?}");
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub(super) struct Hang {
     proven: Option<Failure>,
     /// Ranks whose process is stopped by a signal.
     halted: Vec<Rank>,
+    /// When anything was last heard of.
+    heard: Duration,
 }
 
 impl Hang {
@@ -41,12 +43,24 @@ impl Hang {
             asked: false,
             proven: None,
             halted: Vec::new(),
+            heard: Duration::ZERO,
         }
     }
 
     /// For the next attempt.
     pub fn anew(&self) -> Self {
         Self::new(self.last.len() as u32, self.timeout)
+    }
+
+    /// The looks themselves are heard of: a much longer silence is that of a head which was stopped or asleep, and is no
+    /// rank's standstill.
+    pub fn heard(&mut self, now: Duration) {
+        let silence = now.saturating_sub(self.heard);
+        self.heard = now;
+        if silence > self.look_every() * 2 {
+            let absence = silence - self.look_every();
+            self.last.iter_mut().for_each(|last| *last += absence);
+        }
     }
 
     pub fn progressed(&mut self, rank: Rank, now: Duration) {

@@ -76,7 +76,8 @@ impl<R> RunMachine<R> {
             None => "there is no checkpoint".to_owned(),
         };
         let headline = format!("preempted: {reason}{failed}; {kept}");
-        let failure = Failure::new(ErrorCode::Preempted, headline.clone()).hint("`fit()` with the same `name` goes on from there, and so does `carril resume`");
+        let failure = Failure::new(ErrorCode::Preempted, headline.clone())
+            .hint("`fit()` with the same `name` goes on from there, and so does `carril resume`");
         Ending {
             status: RunStatus::Preempted,
             headline,
