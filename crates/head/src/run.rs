@@ -398,6 +398,7 @@ impl Run {
     fn start_group(&mut self, attempt: Attempt, reports: u64, outside: &mut dyn Outside) {
         let nodes = self.shares.iter().map(|share| share.node.as_str().to_owned()).collect();
         self.journal_fact("AttemptBegun", String::new(), Fact::AttemptBegun { attempt, nodes }, outside);
+        self.mirror_now(outside);
         self.reports = reports;
         self.started.clear();
         let mut next_rank = 0;

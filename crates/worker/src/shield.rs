@@ -35,7 +35,12 @@ pub fn shield_from_preemption() {
             (*BEFORE.0.get())[place].write(before);
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = handler;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
+            // A call of the system is cut short by what was installed before, or not: Python's handlers need that.
+            let restart = match before.sa_sigaction {
+                libc::SIG_DFL | libc::SIG_IGN => libc::SA_RESTART,
+                _ => before.sa_flags & libc::SA_RESTART,
+            };
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | restart;
             libc::sigemptyset(&mut action.sa_mask);
             libc::sigaction(number, &action, std::ptr::null_mut());
         }

@@ -76,6 +76,13 @@ impl Run {
         self.mirror.take()
     }
 
+    /// What a later head must know does not wait for its turn.
+    pub(super) fn mirror_now(&mut self, outside: &mut dyn Outside) {
+        if let Some(mirror) = self.mirror.take() {
+            outside.mirror(self.id.clone(), mirror);
+        }
+    }
+
     /// Sends what has changed to the storage elsewhere, unless that is going on.
     fn mirror_if_due(&mut self, outside: &mut dyn Outside) {
         if let Some(mirror) = self.mirror.take_if(|mirror| mirror.is_due()) {
