@@ -18,7 +18,7 @@ use crate::agent::Agent;
 use crate::checkpoints::{self, Forget, SavePlace, cut_short, python_filesystem};
 use crate::devices::{present_devices, visible_devices};
 use crate::follow::Followers;
-use crate::process::{exit_of_child, halted};
+use crate::process::{end_sooner_for_memory, exit_of_child, halted};
 use crate::resources::{Limits, node_resources};
 use crate::starter::{self, Task, ZygotePids};
 use crate::world::{StartRequest, World};
@@ -205,6 +205,7 @@ impl World for RealNode {
 
     fn watch(&mut self, key: &WorkerKey, pid: u32) {
         self.own.insert(pid);
+        end_sooner_for_memory(pid);
         let (handle, key) = (self.handle.clone(), key.clone());
         tokio::spawn(async move {
             let exit = exit_of_child(pid).await;

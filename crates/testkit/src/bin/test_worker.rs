@@ -6,7 +6,11 @@
 //! ignores SIGTERM), `child` (leaves one in its own session), `latest` (prints the latest checkpoint), `train N` (steps, see
 //! `train.rs`), `stubborn` (ignores SIGTERM from here on), `fork FILE` (a child that is there until it is ended, when
 //! `FILE.go` is there; FILE holds its pid). `fault …` says what goes wrong in a training, see `fault.rs`.
+//!
+//! Started as Python would be for a file system (`-P -m … FILE`), it is storage elsewhere, see `elsewhere.rs`.
 
+#[path = "test_worker/elsewhere.rs"]
+mod elsewhere;
 #[path = "test_worker/fault.rs"]
 mod fault;
 #[path = "test_worker/train.rs"]
@@ -18,12 +22,21 @@ use std::time::Duration;
 
 use carril_types::{ErrorCode, Failure, Metrics, Value};
 use carril_worker::{ReportOptions, Saving, Session, shield_from_preemption};
+use elsewhere::Elsewhere;
 use fault::{Faults, wait_for, worker_failure};
 use nix::sys::signal::{SigHandler, Signal, kill, raise, signal};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, fork, pause};
 
 fn main() -> ExitCode {
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    if words.first().is_some_and(|word| word == "-P") {
+        let pickle = words.last().map(Path::new).unwrap_or(Path::new(""));
+        return match Elsewhere::open(pickle).and_then(|elsewhere| elsewhere.serve()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        };
+    }
     shield_from_preemption();
     let session = match Session::from_environment() {
         Ok(session) => session,
@@ -32,7 +45,6 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let mut words: Vec<String> = std::env::args().skip(1).collect();
     let faults = Faults::take(&session, &mut words);
     let result = faults.at("start", 0).and_then(|()| {
         session.ready(false);

@@ -179,6 +179,22 @@ async fn a_program_that_is_gone_by_then_ends_the_run_and_is_named() {
 }
 
 #[tokio::test]
+async fn many_that_end_as_they_start_are_each_told_for_what_they_are() {
+    let fixture = fixture().await;
+    for (program, words) in [("/no/such/program", "cannot be started: No such file"), ("/bin/false", "exit code 1")] {
+        let mut spec = fixture.spec(12, &[]);
+        spec.worker = WorkerCommand::Command { arguments: vec![program.into()] };
+        spec.failures = allowing(5, 5);
+        let reply = fixture.submit(&spec).await.unwrap();
+        let end = fixture.follow(&reply, |_| {}).await;
+        assert_eq!((end.ended.status.as_str(), end.restarts.len()), ("failed", 5), "{end:#?}");
+        assert!(end.restarts.iter().all(|restart| restart.reason.contains(words)), "{end:#?}");
+        assert!(end.ended.headline.contains(words), "{end:#?}");
+        assert_nothing_left(&fixture, &end, &reply.run_id).await;
+    }
+}
+
+#[tokio::test]
 async fn a_rank_that_dies_when_all_steps_are_made_costs_none_of_them() {
     let fixture = fixture().await;
     let expected = undisturbed(&fixture, STEPS).await;

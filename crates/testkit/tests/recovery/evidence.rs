@@ -89,7 +89,10 @@ pub fn starts(end: &RunEnd, rank: u32) -> Vec<u64> {
 /// What every rank had at the end, byte by byte.
 pub fn weights(end: &RunEnd) -> Vec<String> {
     let last = end.ended.checkpoints.iter().max_by_key(|checkpoint| checkpoint.iteration);
-    let path = PathBuf::from(&last.expect("there is a checkpoint").path);
+    weights_in(Path::new(&last.expect("there is a checkpoint").path))
+}
+
+pub fn weights_in(path: &Path) -> Vec<String> {
     (0..crate::RANKS).map(|rank| fs::read_to_string(path.join(format!("rank_{rank}.txt"))).unwrap()).collect()
 }
 

@@ -71,6 +71,25 @@ async fn a_rank_that_stays_stopped_is_killed_and_the_group_goes_on_without_a_mis
 }
 
 #[tokio::test]
+async fn a_rank_that_only_stands_still_is_a_mistake_of_the_users() {
+    let fixture = fixture().await;
+    let expected = undisturbed(&fixture, STEPS).await;
+    let paused = Fault::new(&fixture, "paused", "pause", 0, "code", 2);
+    let mut spec = training(&fixture, STEPS, &[&paused]);
+    spec.hang_timeout_s = Some(1.0);
+    spec.failures = allowing(1, 0);
+    let reply = fixture.submit(&spec).await.unwrap();
+    let end = fixture.follow(&reply, |_| {}).await;
+    paused.witness();
+    assert_eq!((end.ended.status.as_str(), end.restarts.len()), ("finished", 1), "{end:#?}");
+    let restart = &end.restarts[0];
+    assert_eq!(restart.code, "hang");
+    assert!(restart.reason.starts_with("no progress for 1 s: rank"), "{}", restart.reason);
+    assert!(restart.reason.contains("failure 1 of 1 by `max_failures`"), "{}", restart.reason);
+    assert_eq!(weights(&end), expected);
+}
+
+#[tokio::test]
 async fn a_head_that_was_stopped_does_not_take_its_own_absence_for_that_of_the_ranks() {
     let fixture = fixture().await;
     let expected = undisturbed(&fixture, STEPS).await;

@@ -153,3 +153,25 @@ async fn a_head_that_is_lost_while_a_run_stores_stops_and_restarts_is_replaced()
     assert_eq!(weights(&end), expected);
     assert_nothing_left(&fixture, &end, &reply.run_id).await;
 }
+
+#[tokio::test]
+async fn what_was_paid_for_before_a_head_was_lost_stays_paid() {
+    let fixture = Fixture::start(&programs(), 2.0).await;
+    let first = Fault::new(&fixture, "first", "error", 1, "code", 1);
+    let paused = Fault::new(&fixture, "paused", "pause", 0, "code", 2).in_attempt(Some(1));
+    let second = Fault::new(&fixture, "second", "error", 1, "code", 4).in_attempt(Some(2));
+    let mut spec = training(&fixture, STEPS, &[&first, &paused, &second]);
+    spec.failures = allowing(1, 3);
+    let reply = fixture.submit(&spec).await.unwrap();
+    paused.wait_until_fired().await;
+    first.witness();
+    let fixture = replace(fixture, 2.0).await;
+    let reply = submit_again(&fixture, &mut spec, &reply).await;
+    let end = fixture.follow(&reply, |_| {}).await;
+    second.witness();
+    assert_eq!(end.ended.status, "failed", "{end:#?}");
+    assert_eq!(restarts(&end), [(1, "user-exception"), (2, "head-lost")], "{end:#?}");
+    let why = "(attempt 3: `max_failures=1` is used up)";
+    assert_eq!(end.ended.headline, format!("rank 1 failed: Error: a mistake on purpose {why}"));
+    assert_nothing_left(&fixture, &end, &reply.run_id).await;
+}

@@ -5,6 +5,7 @@
 
 mod between;
 mod budgets;
+mod elsewhere;
 mod evidence;
 mod halted;
 mod lost_head;

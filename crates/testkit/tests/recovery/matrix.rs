@@ -156,13 +156,15 @@ async fn a_kill_beside_a_run_that_ran_out_of_memory_is_not_taken_for_the_same() 
     beside.failures = allowing(0, 1);
     let beside = fixture.submit(&beside).await.unwrap();
     let witness = paused.wait_until_fired().await;
+    let sooner =
+        |pid: i32| -> i32 { fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().parse().unwrap() };
+    assert_eq!(sooner(witness.pid.as_raw()), sooner(fixture.head.child.id() as i32) + 100, "before the head");
 
     let hungry = Fault::new(&fixture, "hungry", "memory", 1, "code", STEP);
-    let mut spec = training(&fixture, STEPS, &[&hungry]);
-    spec.failures = allowing(1, 0);
-    let reply = fixture.submit(&spec).await.unwrap();
+    let reply = fixture.submit(&training(&fixture, STEPS, &[&hungry])).await.unwrap();
     let end = fixture.follow(&reply, |_| {}).await;
-    assert_eq!((end.ended.status.as_str(), end.restarts[0].code.as_str()), ("finished", "out-of-memory"), "{end:#?}");
+    let code = end.ended.failure.as_ref().map(|failure| failure.code.as_str());
+    assert_eq!((end.ended.status.as_str(), code), ("failed", Some("out-of-memory")), "{end:#?}");
 
     nix::sys::signal::kill(witness.pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     let end = fixture.follow(&beside, |_| {}).await;

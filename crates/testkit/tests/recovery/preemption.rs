@@ -10,6 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::evidence::{assert_contiguous, assert_nothing_left, send, starts, state_of, undisturbed, wait_for, weights};
+use crate::programs::programs;
 use crate::{Fault, fixture, training};
 
 const STEPS: u64 = 10;
@@ -103,6 +104,24 @@ async fn a_function_that_brings_no_checkpoint_has_its_time_and_no_more() {
     assert_eq!(end.ended.status, "preempted", "{end:#?}");
     assert_eq!(end.ended.headline, "preempted: over; there is no checkpoint");
     assert_nothing_left(&fixture, &end, &reply.run_id).await;
+}
+
+#[tokio::test]
+async fn a_run_that_waits_ends_at_once_and_one_that_starts_makes_a_step() {
+    let fixture = Fixture::start(&programs(), 2.0).await;
+    let expected = undisturbed(&fixture, STEPS).await;
+    let paused = Fault::new(&fixture, "paused", "pause", 0, "start", 0);
+    let spec = training(&fixture, STEPS, &[&paused]);
+    let reply = fixture.submit(&spec).await.unwrap();
+    let waiting = fixture.submit(&training(&fixture, STEPS, &[])).await.unwrap();
+    paused.wait_until_fired().await;
+    kill(head(&fixture), Signal::SIGUSR1).unwrap();
+    let end = fixture.follow(&waiting, |_| {}).await;
+    let headline = "preempted: SIGUSR1 to the agent; there is no checkpoint";
+    assert_eq!((end.ended.status.as_str(), end.ended.headline.as_str()), ("preempted", headline), "{end:#?}");
+    let end = follow_and_let_go(&fixture, &reply, &paused).await;
+    assert_eq!(end.reports.len(), 1, "{end:#?}");
+    assert_no_step_is_lost(&fixture, &spec, &end, "SIGUSR1 to the agent", &expected).await;
 }
 
 #[tokio::test]

@@ -4,12 +4,13 @@
 //! checkpoint with a file per rank; a training goes on from the newest one.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carril_types::{ErrorCode, Failure, Metrics, Value};
 use carril_worker::{ReportOptions, Saving, Session};
 
+use crate::elsewhere::Elsewhere;
 use crate::fault::Faults;
 
 const SEED: u64 = 0x5eed;
@@ -26,7 +27,11 @@ impl Model {
         let Some(path) = session.runtime().block_on(session.latest_checkpoint())? else {
             return Ok(Self { step: 0, weights: mixed(SEED ^ u64::from(rank.0)) });
         };
-        let text = fs::read_to_string(Path::new(&path).join(format!("rank_{rank}.txt"))).map_err(trouble)?;
+        let place = match session.assignment().filesystem_path.as_str() {
+            "" => PathBuf::from(&path),
+            pickle => Elsewhere::open(Path::new(pickle)).map_err(trouble)?.path(&path),
+        };
+        let text = fs::read_to_string(place.join(format!("rank_{rank}.txt"))).map_err(trouble)?;
         let numbers = text.split_once(' ').and_then(|(step, weights)| Some((step.parse(), weights.parse().ok()?)));
         match numbers {
             Some((Ok(step), weights)) => Ok(Self { step, weights }),
@@ -80,6 +85,8 @@ fn report(session: &Session, faults: &Faults, model: &Model) -> Result<(), Failu
     fs::remove_dir_all(directory).map_err(trouble)?;
     if options.last {
         session.runtime().block_on(session.wait_for_end())?;
+    } else if session.waits_for_commit(&options) {
+        session.runtime().block_on(session.latest_checkpoint())?;
     }
     Ok(())
 }
