@@ -9,7 +9,7 @@ export PYO3_PYTHON := $(abspath $(PY))
 RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
 
-.PHONY: train build test test-rust test-python test-examples lint format test-long bench clean
+.PHONY: train build test test-rust test-python test-examples lint format test-long sim bench clean
 
 ## Build, install and run the main example
 train: $(VENV)/.installed $(VENV)/.example
@@ -71,6 +71,10 @@ test-examples: $(VENV)/.test $(VENV)/.installed
 ## The same at full sizes
 test-long: export CARRIL_LONG := 1
 test-long: test
+
+## Seeds of the simulation: a range, or one, which is told in full
+sim:
+	cargo run --quiet --release --package carril-sim -- $(or $(SEEDS),0..1000)
 
 ## Beside the rivals, in one run
 bench: $(VENV)/.test $(VENV)/.installed

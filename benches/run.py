@@ -27,10 +27,12 @@ from runner.environments import (
 )
 from runner.measures import Measure, timed_measures
 from runner.processes import Outcome, become_subreaper, run
+from runner.recovery import recovery_measures
 from runner.tables import Row, Section
 
 CHECKPOINTS = tuple(f"checkpoint_{what}" for what in ("local", "given_away", "async", "many_files", "s3"))
-NAMES = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, "memory", "threads", "core")
+RECOVERY = ("recover_worker", "recover_torch", "failure", "recover_head")
+NAMES = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, *RECOVERY, "memory", "threads", "core")
 TIMEOUT_S = 180.0
 
 
@@ -151,7 +153,8 @@ def main() -> int:
     sections = []
     with tempfile.TemporaryDirectory(prefix="carril-bench-") as storage:
         quick = arguments.quick
-        for measure in [*timed_measures(ours, ray, quick), *checkpoint_measures(ours, ray, boto3, quick)]:
+        timed, saving = timed_measures(ours, ray, quick), checkpoint_measures(ours, ray, boto3, quick)
+        for measure in [*timed, *saving, *recovery_measures(ours, ray, quick)]:
             if measure.name in wanted:
                 sections.append(section_of(measure, run_in_turns(measure, repeats, storage)))
         if "memory" in wanted:

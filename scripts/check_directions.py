@@ -21,6 +21,7 @@ MAY_USE: dict[str, set[str]] = {
     "client": {"net", "proto", "types"},
     "cli": {"head", "agent", "client", "net", "store", "process", "proto", "types"},
     "py": {"client", "worker", "store", "net", "proto", "types"},
+    "sim": {"head", "agent", "core", "net", "store", "proto", "types"},
     "testkit": {"client", "worker", "core", "net", "store", "proto", "types"},
 }
 ONLY_SERDE = {"types"}

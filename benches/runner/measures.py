@@ -74,18 +74,18 @@ def at_most(wanted: float, what: str, numerator: float | None, denominator: floa
     return [Bar(f"at most {wanted:g} of {what}", f"{ratio:.2f}", ratio <= wanted)]
 
 
-def _script(environment: Environment, *parts: str) -> list[str]:
+def script(environment: Environment, *parts: str) -> list[str]:
     # -P: the scripts lie beside one that is named `ray.py`, which must not be found as `ray`.
     return [environment.python, "-P", str(BENCHES.joinpath(*parts))]
 
 
 def _cold_start(ours: Environment, ray: Environment | None) -> Measure:
     contenders = [
-        Contender("ours", _script(ours, "cold_start", "ours.py")),
+        Contender("ours", script(ours, "cold_start", "ours.py")),
         Contender("python -c pass", [ours.python, "-c", "pass"]),
     ]
     if ray is not None:
-        contenders.append(Contender("ray", _script(ray, "cold_start", "ray.py")))
+        contenders.append(Contender("ray", script(ray, "cold_start", "ray.py")))
 
     def judge(outcomes: Mapping[str, list[Outcome]]) -> list[Bar]:
         wall = _medians(outcomes, lambda outcome: outcome.wall_s)
@@ -101,12 +101,12 @@ def _torch_start(ours: Environment, ray: Environment | None) -> Measure:
     # The second is what torch loads by itself when the first optimizer is made.
     imports = ("import torch", "import torch, torch._dynamo")
     contenders = [
-        Contender("ours", _script(ours, "torch_start", "ours.py")),
+        Contender("ours", script(ours, "torch_start", "ours.py")),
         *(Contender(line, [ours.python, "-c", line]) for line in imports),
         Contender("torchrun", [*torchrun, str(BENCHES / "torch_start" / "torchrun.py")]),
     ]
     if ray is not None:
-        contenders.append(Contender("ray", _script(ray, "torch_start", "ray.py")))
+        contenders.append(Contender("ray", script(ray, "torch_start", "ray.py")))
 
     def judge(outcomes: Mapping[str, list[Outcome]]) -> list[Bar]:
         wall = _medians(outcomes, lambda outcome: outcome.wall_s)
@@ -129,9 +129,9 @@ def _torch_start(ours: Environment, ray: Environment | None) -> Measure:
 
 
 def _second_fit(ours: Environment, ray: Environment | None) -> Measure:
-    contenders = [Contender("ours", _script(ours, "second_fit", "ours.py"))]
+    contenders = [Contender("ours", script(ours, "second_fit", "ours.py"))]
     if ray is not None:
-        contenders.append(Contender("ray", _script(ray, "second_fit", "ray.py")))
+        contenders.append(Contender("ray", script(ray, "second_fit", "ray.py")))
 
     def second(outcome: Outcome) -> float:
         return float(outcome.values["second_s"])
@@ -145,12 +145,12 @@ def _second_fit(ours: Environment, ray: Environment | None) -> Measure:
 
 def _report(ours: Environment, ray: Environment | None, quick: bool) -> Measure:
     counts = {"ours": "5000" if quick else "50000", "ray": "5" if quick else "10", "older": "50" if quick else "200"}
-    contenders = [Contender("ours", _script(ours, "report", "ours.py"), {"BENCH_REPORTS": counts["ours"]})]
+    contenders = [Contender("ours", script(ours, "report", "ours.py"), {"BENCH_REPORTS": counts["ours"]})]
     if ray is not None:
-        script = _script(ray, "report", "ray.py")
-        contenders.append(Contender("ray", script, {"BENCH_REPORTS": counts["ray"], "BENCH_RAY_V2": "1"}))
+        older = script(ray, "report", "ray.py")
+        contenders.append(Contender("ray", older, {"BENCH_REPORTS": counts["ray"], "BENCH_RAY_V2": "1"}))
         contenders.append(
-            Contender("ray, older generation", script, {"BENCH_REPORTS": counts["older"], "BENCH_RAY_V2": "0"})
+            Contender("ray, older generation", older, {"BENCH_REPORTS": counts["older"], "BENCH_RAY_V2": "0"})
         )
 
     def per_second(outcome: Outcome) -> float:

@@ -77,11 +77,14 @@ class Run:
         warning: text
         failed: failures [{rank, code, origin, retryable, message, hints, exception_type, traceback, exception, location,
                exit_code, signal}]
-        ended: status ("finished", "failed", "aborted"), headline, failure {code, origin, retryable, message, hints} or None,
+        restarted: attempt (the number of the next one), reason, code, at (Unix time)
+        ended: status ("finished", "failed", "aborted", "preempted"), headline, failure {code, origin, retryable, message, hints} or None,
                failures (as above), metrics, ranks {rank: metrics}, checkpoints [as above], return_values (by rank: hash or ""),
-               iterations, seconds
+               iterations, seconds, restarts [as above]
         """
     def stop(self, reason: str, force: bool = False) -> None: ...
+    def preempt(self, reason: str) -> None:
+        """The machine is going to be taken: the function is asked for a last checkpoint, and the run ends."""
 
 @final
 class Storage:
@@ -154,6 +157,7 @@ class Session:
     ) -> None:
         """Appends to this rank's log. With `directory` its files are taken first.
 
+        After a preemption was told, a report with a checkpoint returns only if that could not be stored.
         `mode` is "sync" (with remote storage it waits for the commit), "async" (it never does) or "in_place":
         `directory` then is the checkpoint's place inside the run's storage, where the files are already.
         """
@@ -164,6 +168,8 @@ class Session:
 
         Waits until what this rank has reported is settled, for so many seconds at most.
         """
+    def preemption(self) -> tuple[str, float] | None:
+        """Why, and until when in Unix time a last checkpoint is waited for; None while nobody takes the machine."""
     def barrier(self) -> None: ...
     def broadcast(self, payload: bytes | None) -> bytes:
         """Rank 0 gives the payload, the others None."""
@@ -177,6 +183,9 @@ class Session:
         """Whether the agent has told this process to go, now or within so many seconds."""
     def wait_exit(self) -> None:
         """Waits until the agent lets this process go."""
+
+def shield_from_preemption() -> None:
+    """From here on SIGTERM, SIGUSR1 and SIGUSR2 act only when this process or its parent sends them."""
 
 def to_plain(metrics: dict[str, Any]) -> dict[str, Any]:
     """What `report` makes of these metrics: used where there is no worker (num_workers=0). Objects stay themselves."""

@@ -231,12 +231,19 @@ class HangError(TrainingFailedError):
 
 
 class PreemptionError(TrainingFailedError):
-    """A scheduler took the machine away more often than the run allows."""
+    """A scheduler took the machine away. The text names the last checkpoint, and the same command goes on from it."""
 
     default_origin = "preemption"
 
-    def __init__(self, preemption_info: Any, drain_timed_out: bool = False, **details: Any) -> None:
-        super().__init__("the run was preempted", **details)
+    def __init__(
+        self,
+        preemption_info: Any,
+        drain_timed_out: bool = False,
+        *,
+        message: str = "the run was preempted",
+        **details: Any,
+    ) -> None:
+        super().__init__(message, **details)
         self.preemption_info = preemption_info
         self.drain_timed_out = drain_timed_out
 
@@ -253,9 +260,11 @@ _CLASSES: dict[str, type[CarrilError]] = {
     "user-exception": UserCodeError,
     "worker-exited": WorkerDiedError,
     "worker-killed": WorkerDiedError,
+    "worker-stopped": WorkerDiedError,
     "worker-start-failed": WorkerDiedError,
     "out-of-memory": WorkerDiedError,
     "hang": HangError,
+    "preempted": TrainingFailedError,
     "report-mismatch": CollectiveError,
     "collective-mismatch": CollectiveError,
     "collective-timeout": CollectiveTimeoutError,

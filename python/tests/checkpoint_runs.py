@@ -5,6 +5,7 @@ rank. It begins after the step that `get_checkpoint()` gives: so a test sees in 
 """
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -112,6 +113,13 @@ class InBackground:
             self.result = self._fit()
         except BaseException as error:
             self.error = error
+
+    def is_in(self, function: str) -> bool:
+        """Whether the thread is in a function of that name now."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        while frame is not None and frame.f_code.co_name != function:
+            frame = frame.f_back
+        return frame is not None
 
     @property
     def is_over(self) -> bool:

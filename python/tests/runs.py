@@ -8,7 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from carril.train import DataParallelTrainer, Result, RunConfig, ScalingConfig
+from carril.train import DataParallelTrainer, FailureConfig, Result, RunConfig, ScalingConfig
+
+# For a run that is to end at its first failure, of whichever kind: machines have failures to spare by default.
+NO_RESTART = FailureConfig(max_infrastructure_failures=0)
 
 
 def trainer(

@@ -15,7 +15,7 @@ import pytest
 from checkpoint_runs import InBackground, committed_steps, manifest_of, saves
 from conftest import wait_until
 from faulty_proxy import FaultyProxy
-from runs import fit, lines, trainer
+from runs import NO_RESTART, fit, lines, trainer
 from s3_server import Place, place_fixture, proxied_fixture, s3_fixture  # noqa: F401
 
 import carril
@@ -219,7 +219,7 @@ def test_if_the_last_one_cannot_be_stored_the_run_has_failed(proxied: Proxied, p
     proxy = proxied()
     proxy.refuse("PUT .*checkpoint_000001/model")
     with pytest.raises(ControllerError, match="checkpoint_000001"):
-        start(notes, place, [1.0, 2.0]).finish()
+        start(notes, place, [1.0, 2.0], failure_config=NO_RESTART).finish()
     assert proxy.injected["refused with 403 AccessDenied"], proxy.injected
     assert committed_steps(place.directory / "run") == [0]
     assert json.loads((place.directory / "run" / "run.json").read_text())["status"] == "failed"
@@ -237,7 +237,7 @@ def test_a_worker_that_is_killed_after_the_call_loses_nothing(proxied: Proxied, 
 
     proxy = proxied()
     hold = proxy.hold("PUT .*checkpoint_")
-    running = InBackground(trainer(function, place.uri, workers=1, name="killed").fit)
+    running = InBackground(trainer(function, place.uri, workers=1, name="killed", failure_config=NO_RESTART).fit)
     wait_until(lambda: hold.waiting, "the store is being written to")
     hold.release()
     with pytest.raises(WorkerGroupError, match="SIGKILL"):

@@ -136,10 +136,11 @@ CASES = [
     Case("callbacks that are no list", ConfigTypeError, lambda storage: RunConfig(callbacks=3)),  # type: ignore[arg-type]
     Case("a callback that is none", ConfigError, lambda storage: fit(storage, run={"callbacks": [print]})),
     Case("max_failures in words", ConfigTypeError, lambda storage: FailureConfig(max_failures="many")),  # type: ignore[arg-type]
+    Case("a grace that is negative", ConfigError, lambda storage: FailureConfig(preemption_grace_s=-1)),
     Case(
-        "restarts, which come later",
+        "a limit for preemptions, which comes later",
         NotAvailableError,
-        lambda storage: fit(storage, run={"failure_config": {"max_failures": 2}}),
+        lambda storage: fit(storage, run={"failure_config": {"max_preemption_failures": 2}}),
     ),
     Case("no checkpoints to keep", ConfigError, lambda storage: CheckpointConfig(num_to_keep=0)),
     Case("an order that is none", ConfigError, lambda storage: CheckpointConfig(checkpoint_score_order="best")),

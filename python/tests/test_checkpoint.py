@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import fit
+from runs import NO_RESTART, fit
 
 from carril.exceptions import CheckpointError
 from carril.train import Checkpoint, ControllerError, WorkerGroupError
@@ -300,6 +300,6 @@ def test_a_killed_worker_leaves_none_of_its_temporary_checkpoints(storage: Path)
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(WorkerGroupError):
-        fit(function, storage, workers=1, name="killed")
+        fit(function, storage, workers=1, name="killed", failure_config=NO_RESTART)
     (line,) = (storage / "killed" / "result.json").read_text().splitlines()
     assert not os.path.exists(json.loads(line)["path"])

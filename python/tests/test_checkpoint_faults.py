@@ -21,7 +21,7 @@ from s3_server import Place, S3Server, place_fixture, s3_fixture, set_variables 
 
 import carril
 from carril.exceptions import ConnectionLostError
-from carril.train import CheckpointConfig, ControllerError, Result, WorkerGroupError
+from carril.train import CheckpointConfig, ControllerError, FailureConfig, Result, WorkerGroupError
 
 LONG = bool(os.environ.get("CARRIL_LONG"))
 STEPS = 5
@@ -149,13 +149,23 @@ class Trial:
         self._monkeypatch = monkeypatch
         root.mkdir(parents=True)
 
-    def fit(self, fault: str = "", **config: Any) -> Result:
+    def fit(self, fault: str = "", survives: int = 0, **config: Any) -> Result:
         given = {"steps": STEPS, "notes": str(self._notes), "place": str(self.root), **config}
         self._monkeypatch.setenv("CARRIL_FAULT", f"{fault}:{self.log}" if fault else "")
         carril.shutdown()
         carril.init(num_cpus=4)
+        # A head that takes the place of this one has no fault.
+        self._monkeypatch.setenv("CARRIL_FAULT", "")
         try:
-            return fit(careful(), self.uri, 2, given, name="run", checkpoint_config=CheckpointConfig(num_to_keep=2))
+            return fit(
+                careful(),
+                self.uri,
+                2,
+                given,
+                name="run",
+                checkpoint_config=CheckpointConfig(num_to_keep=2),
+                failure_config=FailureConfig(max_infrastructure_failures=survives),
+            )
         finally:
             carril.shutdown()
 
@@ -235,6 +245,26 @@ def test_the_agent_is_killed_between_any_two_calls_and_fit_again_goes_on(
         attempted = before.last("begins")
         assert first in (attempted, attempted + 1), (fired, first, attempted)
         assert first > before.last("kept"), (fired, before.rows)
+        trial.verify()
+        assert committed_steps(trial.run) == [STEPS - 2, STEPS - 1], fired
+        assert trial.left() == [], fired
+        trial.forget()
+
+
+def test_the_agent_is_killed_between_any_two_calls_and_the_run_goes_on_by_itself(
+    enumerated: list[Point], trials: Trials
+) -> None:
+    # Every second one will do in the usual size: the test above takes them all.
+    for point in sample(enumerated)[:: 1 if LONG else 2]:
+        trial = trials()
+        result = trial.fit(f"{point.number}:kill", survives=1)
+        (fired,) = [one for one in points(trial.log) if one.fired]
+        (restart,) = result.restarts
+        assert restart["code"] == "head-lost" and restart["attempt"] == 1, (fired, restart)
+        begun = [int(row[1]) for row in trial.notes.rows if row[0] == "begins"]
+        # The second attempt began with the step that was under way, or with the one after it.
+        first, steps = result.return_value, list(range(STEPS))
+        assert begun in ([*steps[: first + 1], *steps[first:]], steps), (fired, first, begun)
         trial.verify()
         assert committed_steps(trial.run) == [STEPS - 2, STEPS - 1], fired
         assert trial.left() == [], fired

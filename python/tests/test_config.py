@@ -17,7 +17,6 @@ from carril import train
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
 from carril.train import (
     BackendConfig,
-    Checkpoint,
     CheckpointConfig,
     DataConfig,
     DataParallelTrainer,
@@ -55,9 +54,9 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         "controller_failure_limit": -1,
         "max_preemption_failures": -1,
         "fail_fast": False,
-        "max_infrastructure_failures": 3,
+        "max_infrastructure_failures": None,
         "relax_collectives_on_preemption": False,
-        "preemption_grace_s": 0.0,
+        "preemption_grace_s": 30.0,
     },
     CheckpointConfig: {
         "num_to_keep": None,
@@ -127,6 +126,11 @@ def test_every_field_has_its_default_and_the_configuration_pickles(cls: Any) -> 
         (lambda: ScalingConfig(resources_per_worker=[1]), "is [1]: it must be a dict of numbers by name"),  # type: ignore[arg-type]
         (lambda: ScalingConfig(placement_strategy="NEAR"), "is 'NEAR': it must be one of ('PACK', "),
         (lambda: FailureConfig(max_failures=-2), "`FailureConfig.max_failures` is -2: it must be a number of failures"),
+        (lambda: FailureConfig(max_infrastructure_failures=-2), "`FailureConfig.max_infrastructure_failures` is -2: it"),
+        (lambda: FailureConfig(max_infrastructure_failures=1.5), "`FailureConfig.max_infrastructure_failures` is 1.5"),  # type: ignore[arg-type]
+        (lambda: FailureConfig(preemption_grace_s=-1), "`FailureConfig.preemption_grace_s` is -1: it must be 0 or more"),
+        (lambda: FailureConfig(preemption_grace_s=float("nan")), "`FailureConfig.preemption_grace_s` is nan: it must be"),
+        (lambda: FailureConfig(preemption_grace_s="long"), "`FailureConfig.preemption_grace_s` is 'long': it must be"),  # type: ignore[arg-type]
         (lambda: FailureConfig(fail_fast="yes"), "is 'yes': it must be True, False or 'raise'"),
         (lambda: FailureConfig(fail_fast=True, max_failures=1), "`fail_fast` and `max_failures`, which contradict"),
         (lambda: CheckpointConfig(num_to_keep=0), "`CheckpointConfig.num_to_keep` is 0: it must be a number of"),
@@ -229,13 +233,15 @@ UNBUILT: list[tuple[dict[str, Any], str]] = [
     ({"scaling_config": ScalingConfig(label_selector={"a": "b"})}, "labels of nodes are not built yet"),
     ({"scaling_config": ScalingConfig(elastic_resize_monitor_interval_s=5)}, "elastic runs are not built yet"),
     ({"scaling_config": ScalingConfig(2, placement_strategy="STRICT_SPREAD")}, "`STRICT_SPREAD` needs several nodes"),
-    ({"failure_config": FailureConfig(max_failures=1)}, "`FailureConfig(max_failures=1)`: restarts are not built yet"),
-    ({"failure_config": FailureConfig(max_failures=-1)}, "restarts are not built yet"),
-    ({"failure_config": FailureConfig(controller_failure_limit=1)}, "restarts are not built yet"),
-    ({"failure_config": FailureConfig(max_preemption_failures=1)}, "restarts are not built yet"),
-    ({"failure_config": FailureConfig(max_infrastructure_failures=0)}, "restarts are not built yet"),
-    ({"failure_config": FailureConfig(relax_collectives_on_preemption=True)}, "preemption is not built yet"),
-    ({"failure_config": FailureConfig(preemption_grace_s=1.0)}, "preemption is not built yet"),
+    (
+        {"failure_config": FailureConfig(controller_failure_limit=1)},
+        "`FailureConfig(controller_failure_limit=1)`: a limit of its own for the head is not built yet",
+    ),
+    ({"failure_config": FailureConfig(max_preemption_failures=1)}, "a limit for preemptions is not built yet"),
+    (
+        {"failure_config": FailureConfig(relax_collectives_on_preemption=True)},
+        "reports without the preempted ranks are not built yet",
+    ),
     ({"checkpoint_config": CheckpointConfig(checkpoint_frequency=2)}, "are not built yet\nhint: a training function"),
     ({"checkpoint_config": CheckpointConfig(checkpoint_at_end=True)}, "are not built yet\nhint: a training function"),
     ({"stop": {"loss": 0.1}}, "stopping by a condition is not built yet"),
@@ -266,7 +272,6 @@ def test_what_is_not_built_yet_is_refused_before_anything_is_made(
         ({"datasets": {"train": [1]}}, "`datasets=…`: data sets are not built yet"),
         ({"validation_config": ValidationConfig()}, "`validation_config=…`: validation of checkpoints is not built"),
         ({"metadata": {"a": 1}}, "`metadata=…`: metadata of a run is not built yet"),
-        ({"resume_from_checkpoint": Checkpoint("/x")}, "`resume_from_checkpoint=…`: resuming is not built yet"),
     ],
 )
 def test_arguments_of_a_trainer_that_are_not_built_yet_are_refused(arguments: dict[str, Any], text: str) -> None:
@@ -284,9 +289,6 @@ def test_names_that_come_later_exist_and_say_so() -> None:
     ):
         with pytest.raises(NotAvailableError, match=f"`{re.escape(name)}` is not built yet"):
             call()
-    for restore in (DataParallelTrainer.restore, TorchTrainer.can_restore):
-        with pytest.raises(NotAvailableError, match="resuming is not built yet"):
-            restore("/x")
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = train.nonsense  # type: ignore[attr-defined]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import pytest
-from runs import fit
+from runs import NO_RESTART, fit
 
 from carril.exceptions import ConfigError, UserCodeError, WorkerDiedError
 from carril.train import TrainingFailedError, WorkerGroupError
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("head")
 
 
 def failed(function: Callable[..., Any], storage: Path, workers: int = 1, **run: Any) -> WorkerGroupError:
-    """The error of a run that must fail."""
+    """The error of a run that must fail, at its first failure."""
     with pytest.raises(TrainingFailedError) as caught:
-        fit(function, storage, workers=workers, **run)
+        fit(function, storage, workers=workers, failure_config=NO_RESTART, **run)
     assert isinstance(caught.value, WorkerGroupError)
     return caught.value
 

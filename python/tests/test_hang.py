@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import NO_RESTART
 from snapshots import check
 
 from carril.exceptions import HangError, TrainingFailedError
@@ -161,7 +162,9 @@ def hung_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str,
             _by_value(function),
             train_loop_config={},
             scaling_config=ScalingConfig(num_workers=WORKERS.get(function, 2)),
-            run_config=RunConfig(name=name, storage_path=storage, verbose=0, hang_timeout=PATIENCE_S),
+            run_config=RunConfig(
+                name=name, storage_path=storage, verbose=0, hang_timeout=PATIENCE_S, failure_config=NO_RESTART
+            ),
         )
         began = time.monotonic()
         try:
@@ -232,9 +235,14 @@ def _by_value(function: Callable[..., None]) -> Callable[..., None]:
 def test_one_line_names_the_missing_rank_and_where_the_others_wait(
     hung: dict[str, Hung], name: str, sentence: str
 ) -> None:
-    assert hung[name].sentence == f"no progress for 2 s: {sentence}"
-    assert isinstance(hung[name].error, HangError)
-    assert (hung[name].error.code, hung[name].error.origin) == ("hang", "user")
+    error = hung[name].error
+    assert hung[name].sentence.endswith(f"no progress for 2 s: {sentence}")
+    if name == "stopped_by_a_signal":
+        # Somebody outside did that: the run may have failures of machines to spare.
+        assert (error.code, error.origin) == ("worker-stopped", "infrastructure")
+    else:
+        assert hung[name].sentence.startswith("no progress for 2 s: ") and isinstance(error, HangError)
+        assert (error.code, error.origin) == ("hang", "user")
 
 
 @pytest.mark.parametrize("name", [function.__name__ for function in PLAIN])

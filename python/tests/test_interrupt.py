@@ -252,3 +252,27 @@ def test_a_terminal_that_closes_ends_everything(scripts: Scripts) -> None:
     script.send(signal.SIGHUP)
     assert script.finish() == -signal.SIGHUP
     wait_until(lambda: not script.related(), "the end of all processes", lambda: script.related())
+
+
+def test_a_function_that_waits_in_a_call_of_the_system_can_clean_up(scripts: Scripts) -> None:
+    script = scripts.start("""
+        import os
+        from carril import train
+
+        def loop():
+            end, _ = os.pipe()
+            print("worker up", flush=True)
+            try:
+                os.read(end, 1)
+            finally:
+                open("cleaned", "w").close()
+
+        try:
+            train.DataParallelTrainer(loop).fit()
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """)
+    script.wait_for("worker up")
+    script.send(signal.SIGINT)
+    assert script.finish() == 0, script.output
+    assert (scripts.directory / "cleaned").exists(), "the call ends when the function is told to go"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import wait_until
-from runs import fit, trainer
+from runs import NO_RESTART, fit, trainer
 
 import carril
 from carril.exceptions import ConfigError, ConnectionLostError, RunExistsError
@@ -84,7 +84,8 @@ def test_a_live_run_is_refused_and_goes_on(storage: Path) -> None:
     thread = threading.Thread(target=lambda: results.append(first.fit()))
     thread.start()
     try:
-        wait_until(lambda: (storage / "live" / "run.json").exists(), "the first run has begun")
+        kept = storage / "live" / "result.json"
+        wait_until(lambda: kept.exists() and kept.stat().st_size > 0, "the first run has reported")
         with pytest.raises(RunExistsError, match=r"a run named `live` is live in .*: process \d+ on ") as caught:
             fit(reports(), storage, workers=1, name="live")
         assert caught.value.code == "run-live"
@@ -94,7 +95,7 @@ def test_a_live_run_is_refused_and_goes_on(storage: Path) -> None:
     assert results[0].return_value == "went on"
 
 
-def test_an_unfinished_run_is_refused_and_its_driver_was_told_that_the_head_is_gone(storage: Path) -> None:
+def test_a_run_that_lost_its_head_once_too_often_is_told_and_its_name_is_gone_on_with(storage: Path) -> None:
     def function() -> None:
         import os
         import signal
@@ -107,12 +108,12 @@ def test_an_unfinished_run_is_refused_and_its_driver_was_told_that_the_head_is_g
             os.kill(int(os.environ["CARRIL_AGENT_PID"]), signal.SIGKILL)
             time.sleep(60)
 
-    with pytest.raises(ConnectionLostError) as caught:
-        fit(function, storage, workers=2, name="cut")
+    with pytest.raises(ConnectionLostError, match="once too often: `max_infrastructure_failures` is 0") as caught:
+        fit(function, storage, workers=2, name="cut", failure_config=NO_RESTART)
     assert caught.value.code == "head-lost" and caught.value.origin == "infrastructure"
     carril.shutdown()
-    status = json.loads((storage / "cut" / "run.json").read_text())["status"]
-    assert status not in ("finished", "failed", "aborted")
+    assert json.loads((storage / "cut" / "run.json").read_text())["status"] == "failed"
+    assert "the head was lost" in (storage / "cut" / "error.txt").read_text()
     result = fit(reports(), storage, workers=1, name="cut")
     assert result.path == str(storage / "cut"), "the same directory is gone on with"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import wait_until
-from runs import fit, lines, trainer
+from runs import NO_RESTART, fit, lines, trainer
 
 from carril.exceptions import ConfigTypeError, MetricsError, NotAvailableError
 from carril.train import Result, UserCallback, WorkerGroupError
@@ -322,7 +322,7 @@ def test_a_report_is_in_the_files_when_the_process_dies_right_after_it(storage: 
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(WorkerGroupError):
-        fit(function, storage, workers=1, name="dies")
+        fit(function, storage, workers=1, name="dies", failure_config=NO_RESTART)
     assert [row["step"] for row in lines(storage / "dies" / "result.json")] == list(range(100))
 
 

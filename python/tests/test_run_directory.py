@@ -46,7 +46,9 @@ def test_the_directory_holds_exactly_these_files(run: Path) -> None:
     assert [name for name in names if name not in events] == [
         "checkpoint_000000/.manifest.json",
         "checkpoint_000000/dict_checkpoint.pkl",
+        "function.pkl",
         "journal/000000.log",
+        "journal/epoch_000001",
         "params.json",
         "progress.csv",
         "ranks/rank_0.attempt_0.log",
@@ -54,6 +56,7 @@ def test_the_directory_holds_exactly_these_files(run: Path) -> None:
         "ranks/rank_1.json",
         "result.json",
         "run.json",
+        "trainer.pkl",
     ]
 
 
@@ -146,7 +149,10 @@ def _journal(run: Path) -> list[dict[str, Any]]:
 def test_the_journal_tells_what_was_decided_and_why_with_checksums(run: Path) -> None:
     records = _journal(run)
     events = [record["event"] for record in records]
-    assert events[0] == "Placed" and "StartGroup: attempt 0" in records[0]["commands"]
+    assert events[:3] == ["Opened", "Placed", "AttemptBegun"]
+    assert "StartGroup: attempt 0, after report 0" in records[1]["commands"]
+    facts = [record["fact"] for record in records if "fact" in record]
+    assert facts == [{"opened": {"continues": False}}, {"attempt_begun": {"attempt": 0, "nodes": ["local"]}}]
     for event in ("WorkerStarted: rank 1", "WorkerReady: rank 0", "WorkerReturned: rank 1"):
         assert event in events
     assert any(event.startswith("CheckpointCommitted: report 2") for event in events)

@@ -13,7 +13,7 @@ import pytest
 from checkpoint_runs import InBackground, committed_steps, saves, step_of
 from conftest import wait_until
 from faulty_proxy import RESET_REQUEST, RESET_RESPONSE, SLOW_DOWN, TRUNCATED, FaultyProxy
-from runs import fit, trainer
+from runs import NO_RESTART, fit, trainer
 from s3_server import (  # noqa: F401
     Place,
     S3Server,
@@ -142,7 +142,7 @@ def test_a_run_whose_last_checkpoint_could_not_be_stored_has_failed(proxied: Pro
     proxy = proxied()
     proxy.refuse("PUT .*checkpoint_000002/step")
     with pytest.raises(ControllerError) as caught:
-        fit(saves(), place.uri, config={"steps": 3}, name="denied")
+        fit(saves(), place.uri, config={"steps": 3}, name="denied", failure_config=NO_RESTART)
     assert proxy.injected["refused with 403 AccessDenied"], proxy.injected
     assert "checkpoint_000002" in str(caught.value) and "403" in str(caught.value)
     assert committed_steps(place.directory / "denied") == [0, 1]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import NO_RESTART
 
 from carril import train
 from carril.exceptions import ConfigError
@@ -24,7 +25,7 @@ def fit(function: Any, storage: Path, workers: int = 2, trainer: Any = TorchTrai
     result: Result = trainer(
         function,
         scaling_config=ScalingConfig(num_workers=workers),
-        run_config=RunConfig(storage_path=storage),
+        run_config=RunConfig(storage_path=storage, failure_config=NO_RESTART),
         **arguments,
     ).fit()
     return result

@@ -3,6 +3,7 @@
 //! AGENT-1: the head hears of a worker's start, then that its function begins, then of its reports, and of those before it
 //!   hears that the worker returned, failed, waits or ended.
 //! AGENT-2: every worker that was ordered is told of as ended exactly once, whether it ever started or not.
+//! AGENT-4: the order of a head that was followed by another is not carried out.
 //! AGENT-3: a worker that is to stop is gone when its grace is over, with all that it started.
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunId, WorkerC
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
-use crate::checkpoints::SavePlace;
+use crate::checkpoints::{Forget, SavePlace};
 use crate::environment::{Place, environment};
 use crate::world::{StartRequest, World};
 
@@ -35,11 +36,22 @@ struct Worker {
     told: bool,
     /// Is to go; set before the process is there when the order to stop overtakes its start.
     stopping: bool,
+    /// To be told once it is there.
+    preempt: Option<v1::Preempt>,
     hello_missed: bool,
     /// Writes its stacks when it is asked to.
     stacks: bool,
     /// What the kernel had counted when the process was started.
     memory_kills: u64,
+}
+
+impl Worker {
+    fn let_in(&mut self, orders: &Orders) {
+        let _ = orders.send(Ok(self.assignment.clone().into()));
+        if let Some(preempt) = self.preempt.take() {
+            let _ = orders.send(Ok(preempt.into()));
+        }
+    }
 }
 
 pub struct Agent {
@@ -48,11 +60,13 @@ pub struct Agent {
     workers: BTreeMap<WorkerKey, Worker>,
     /// Of every run that has not ended: its checkpoints may be on their way when its workers are gone.
     places: BTreeMap<RunId, SavePlace>,
+    /// Of the head that was heard of last.
+    epoch: u64,
 }
 
 impl Agent {
     pub fn new(world: Box<dyn World>, socket: PathBuf) -> Self {
-        Self { world, socket, workers: BTreeMap::new(), places: BTreeMap::new() }
+        Self { world, socket, workers: BTreeMap::new(), places: BTreeMap::new(), epoch: 0 }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -61,6 +75,10 @@ impl Agent {
 
     pub fn on_order(&mut self, order: v1::AgentOrder) {
         use v1::agent_order::Kind;
+        if order.epoch < self.epoch {
+            return;
+        }
+        self.epoch = order.epoch;
         match order.kind {
             Some(Kind::Prepare(request)) => self.world.prepare(request),
             Some(Kind::Start(group)) => self.start_group(group),
@@ -69,6 +87,7 @@ impl Agent {
             Some(Kind::Stacks(asked)) => self.gather_stacks(&asked),
             Some(Kind::Upload(order)) => self.world.upload(order),
             Some(Kind::Drop(order)) => self.drop_checkpoint(&order),
+            Some(Kind::Ask(asked)) => self.ask_for_checkpoint(&asked),
             None => {}
         }
     }
@@ -76,7 +95,9 @@ impl Agent {
     fn start_group(&mut self, group: v1::Group) {
         let keys: Vec<WorkerKey> = group.ranks.iter().map(|rank| key_of(&group, *rank)).collect();
         let place = SavePlace::of(&group, &self.world.spool(), |hash| self.world.blob_path(hash));
-        self.places.insert(RunId::new(group.run_id.clone()), place);
+        if let Some(last) = self.places.insert(RunId::new(group.run_id.clone()), place) {
+            self.world.forget(last, Forget::Attempt);
+        }
         let prepared = self.prepare_group(&group, &keys);
         for (local_rank, key) in keys.iter().enumerate() {
             let result = match &prepared {
@@ -155,6 +176,7 @@ impl Agent {
             ready: false,
             told: false,
             stopping: false,
+            preempt: None,
             hello_missed: false,
             stacks: false,
             memory_kills: self.world.memory_kills().0,
@@ -183,8 +205,8 @@ impl Agent {
             Ok((pid, how)) => {
                 worker.pid = Some(pid);
                 let stopping = worker.stopping;
-                if let Some(orders) = &worker.orders {
-                    let _ = orders.send(Ok(worker.assignment.clone().into()));
+                if let Some(orders) = worker.orders.clone() {
+                    worker.let_in(&orders);
                 }
                 self.world.to_head(v1::WorkerStarted { worker: Some(key.clone().into()), pid, how }.into());
                 self.world.watch(key, pid);
@@ -212,7 +234,7 @@ impl Agent {
         let worker = self.workers.get_mut(key).filter(|worker| worker.orders.is_none()).ok_or_else(unknown)?;
         // A worker may be faster than the news of its start: it is then let in when that has come.
         if worker.pid.is_some() {
-            let _ = orders.send(Ok(worker.assignment.clone().into()));
+            worker.let_in(&orders);
         }
         worker.orders = Some(orders);
         Ok(())
@@ -280,6 +302,27 @@ impl Agent {
 
     pub fn on_child_signal(&mut self) {
         self.world.reap_orphans();
+        for (key, worker) in &self.workers {
+            if let Some(halted) = worker.pid.and_then(|pid| self.world.halted(pid)) {
+                self.world.to_head(v1::WorkerHalted { worker: Some(key.clone().into()), halted }.into());
+            }
+        }
+    }
+
+    /// A signal says that the node is going to be taken away.
+    pub fn on_preemption_signal(&mut self, reason: String) {
+        self.world.to_head(v1::NodePreempted { reason }.into());
+    }
+
+    fn ask_for_checkpoint(&mut self, asked: &v1::AskForCheckpoint) {
+        let (run, attempt) = (RunId::new(asked.run_id.clone()), Attempt(asked.attempt));
+        for (_, worker) in self.workers.iter_mut().filter(|(key, _)| key.run == run && key.attempt == attempt) {
+            let preempt = v1::Preempt { reason: asked.reason.clone(), deadline: asked.deadline };
+            match &worker.orders {
+                Some(orders) if worker.pid.is_some() => drop(orders.send(Ok(preempt.into()))),
+                _ => worker.preempt = Some(preempt),
+            }
+        }
     }
 
     /// Where the checkpoints of the worker's run go.
@@ -312,12 +355,12 @@ impl Agent {
 
     fn drop_checkpoint(&mut self, order: &v1::DropCheckpoint) {
         let run = RunId::new(order.run_id.clone());
-        let place = match order.iteration {
-            Some(_) => self.places.get(&run).cloned(),
-            None => self.places.remove(&run),
+        let (place, what) = match order.iteration {
+            Some(iteration) => (self.places.get(&run).cloned(), Forget::Checkpoint(iteration)),
+            None => (self.places.remove(&run), Forget::Run),
         };
         if let Some(place) = place {
-            self.world.forget_checkpoint(place, order.iteration);
+            self.world.forget(place, what);
         }
     }
 
@@ -405,6 +448,12 @@ impl Agent {
         });
         let (kills, limit) = self.world.memory_kills();
         let by_kernel = exit == ExitStatus::Signal(9) && kills > worker.memory_kills;
+        if by_kernel {
+            // The counter is that of all: one that is killed later by somebody else must not be taken for this one.
+            for other in self.workers.values_mut() {
+                other.memory_kills = (other.memory_kills + 1).min(kills);
+            }
+        }
         let out_of_memory = if by_kernel { limit } else { String::new() };
         let exited =
             v1::WorkerExited { worker: Some(key.clone().into()), code, signal, failure, last_output, out_of_memory };

@@ -8,12 +8,23 @@ use std::path::{Path, PathBuf};
 
 use carril_proto::v1;
 use carril_store::{PythonFilesystem, Storage, StoreError, StoredFile, Take};
-use carril_types::{ErrorCode, Failure, Rank};
+use carril_types::{Attempt, ErrorCode, Failure, Rank};
+
+/// What is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forget {
+    Checkpoint(u64),
+    /// All that the attempt has not brought to its end.
+    Attempt,
+    Run,
+}
 
 /// Where the checkpoints of one run lie until they are stored.
 #[derive(Clone, Debug)]
 pub struct SavePlace {
-    pub spool: PathBuf,
+    /// Of the run, with a directory for each attempt.
+    spool: PathBuf,
+    pub attempt: Attempt,
     /// The run's own directory, where that is its storage: files become a checkpoint by being renamed.
     pub run: Option<PathBuf>,
     pub storage: String,
@@ -30,11 +41,15 @@ impl SavePlace {
             Some(run) => run.join(".staging"),
             None => spool.join(&group.run_id),
         };
-        Self { spool, run, storage: group.storage.clone(), filesystem }
+        Self { spool, attempt: Attempt(group.attempt), run, storage: group.storage.clone(), filesystem }
     }
 
     pub fn of_rank(&self, iteration: u64, rank: Rank) -> PathBuf {
-        self.spool.join(iteration.to_string()).join(format!("rank_{rank}"))
+        self.of_attempt().join(iteration.to_string()).join(format!("rank_{rank}"))
+    }
+
+    fn of_attempt(&self) -> PathBuf {
+        self.spool.join(self.attempt.0.to_string())
     }
 
     /// Brings a rank's files into the spool; they are the caller's again when this returns.
@@ -62,10 +77,11 @@ impl SavePlace {
         shard(rank, PathBuf::new(), Vec::new())
     }
 
-    pub fn forget(&self, iteration: Option<u64>) {
-        let gone = match iteration {
-            Some(iteration) => self.spool.join(iteration.to_string()),
-            None => self.spool.clone(),
+    pub fn forget(&self, what: Forget) {
+        let gone = match what {
+            Forget::Checkpoint(iteration) => self.of_attempt().join(iteration.to_string()),
+            Forget::Attempt => self.of_attempt(),
+            Forget::Run => self.spool.clone(),
         };
         // Best effort: the run's end sweeps what is left.
         let _ = fs::remove_dir_all(gone);

@@ -18,7 +18,8 @@ mod starter;
 mod world;
 mod zygote;
 
-pub use agent::Agent;
+pub use agent::{Agent, Orders};
+pub use checkpoints::{Forget, SavePlace};
 pub use devices::visible_devices;
 pub use process::process_end;
 pub use resources::{Limits, node_resources};

@@ -1,11 +1,13 @@
-//! Waiting for processes by descriptor, never by a pid that may have been used again.
+//! Processes as the agent's own: waited for by descriptor, never by a pid that may have been used again.
 
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
 use carril_types::ExitStatus;
 use nix::libc;
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -31,6 +33,26 @@ pub(crate) async fn ended(fd: OwnedFd) -> io::Result<OwnedFd> {
 pub fn process_end(pid: u32) -> io::Result<impl Future<Output = ()> + Send> {
     let fd = pidfd(pid)?;
     Ok(async move { drop(ended(fd).await) })
+}
+
+/// How much sooner than the agent a worker is ended by the kernel for its memory, in thousandths of all memory.
+const SOONER: i32 = 100;
+
+/// Where memory runs out the kernel may end several processes: a worker costs its run a restart, the agent costs every run.
+pub(crate) fn end_sooner_for_memory(pid: u32) {
+    let path = format!("/proc/{pid}/oom_score_adj");
+    let inherited: i32 = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let _ = fs::write(path, (inherited + SOONER).min(1000).to_string());
+}
+
+/// Whether the child was stopped by a signal or goes on since this was last asked.
+pub(crate) fn halted(pid: u32) -> Option<bool> {
+    let flags = WaitPidFlag::WSTOPPED | WaitPidFlag::WCONTINUED | WaitPidFlag::WNOHANG;
+    match waitid(Id::Pid(Pid::from_raw(pid as i32)), flags) {
+        Ok(WaitStatus::Stopped(..)) => Some(true),
+        Ok(WaitStatus::Continued(_)) => Some(false),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// Waits for a child and collects how it ended.

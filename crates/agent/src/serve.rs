@@ -15,10 +15,10 @@ use nix::sys::signal::Signal;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::agent::Agent;
-use crate::checkpoints::{self, SavePlace, cut_short, python_filesystem};
+use crate::checkpoints::{self, Forget, SavePlace, cut_short, python_filesystem};
 use crate::devices::{present_devices, visible_devices};
 use crate::follow::Followers;
-use crate::process::exit_of_child;
+use crate::process::{end_sooner_for_memory, exit_of_child, halted};
 use crate::resources::{Limits, node_resources};
 use crate::starter::{self, Task, ZygotePids};
 use crate::world::{StartRequest, World};
@@ -200,10 +200,12 @@ impl World for RealNode {
 
     fn start_done(&mut self) {
         self.starting -= 1;
+        self.reap_orphans();
     }
 
     fn watch(&mut self, key: &WorkerKey, pid: u32) {
         self.own.insert(pid);
+        end_sooner_for_memory(pid);
         let (handle, key) = (self.handle.clone(), key.clone());
         tokio::spawn(async move {
             let exit = exit_of_child(pid).await;
@@ -265,7 +267,9 @@ impl World for RealNode {
     }
 
     fn reap_orphans(&mut self) {
-        reap_orphans(&self.known());
+        if self.starting == 0 {
+            reap_orphans(&self.known());
+        }
     }
 
     fn gather_stacks(&mut self, key: WorkerKey, ranks: Vec<(WorkerKey, u32, bool)>) {
@@ -313,11 +317,15 @@ impl World for RealNode {
         });
     }
 
-    fn forget_checkpoint(&mut self, place: SavePlace, iteration: Option<u64>) {
-        if iteration.is_none() {
+    fn halted(&mut self, pid: u32) -> Option<bool> {
+        halted(pid)
+    }
+
+    fn forget(&mut self, place: SavePlace, what: Forget) {
+        if what == Forget::Run {
             self.storages.remove(&place.storage);
         }
-        tokio::task::spawn_blocking(move || place.forget(iteration));
+        tokio::task::spawn_blocking(move || place.forget(what));
     }
 }
 

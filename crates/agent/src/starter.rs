@@ -189,5 +189,5 @@ fn exec(
         });
     }
     // The exit is collected by its descriptor: dropping the handle neither waits nor kills.
-    command.spawn().map(|child| child.id())
+    carril_process::spawn(&mut command).map(|child| child.id())
 }

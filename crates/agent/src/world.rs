@@ -6,7 +6,7 @@ use std::time::Duration;
 use carril_proto::v1;
 use carril_types::{Failure, WorkerCommand, WorkerKey};
 
-use crate::checkpoints::SavePlace;
+use crate::checkpoints::{Forget, SavePlace};
 
 /// All that is needed to start one worker.
 #[derive(Clone, Debug)]
@@ -67,6 +67,8 @@ pub trait World: Send {
     fn spool(&self) -> PathBuf;
     /// Calls `Agent::on_uploaded` when it is done.
     fn upload(&mut self, order: v1::UploadCheckpoint);
-    /// Removes what was taken for a checkpoint, or with `None` all that the run has left.
-    fn forget_checkpoint(&mut self, place: SavePlace, iteration: Option<u64>);
+    /// Removes what was taken for checkpoints.
+    fn forget(&mut self, place: SavePlace, what: Forget);
+    /// The process was stopped by a signal (true) or goes on (false) since the last call; `None` when nothing changed.
+    fn halted(&mut self, pid: u32) -> Option<bool>;
 }

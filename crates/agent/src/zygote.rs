@@ -80,7 +80,7 @@ impl Zygote {
         let agent = std::process::id();
         // SAFETY: only calls that are safe between fork and exec are made.
         unsafe { command.pre_exec(move || before_exec(number, agent)) };
-        let child = command.spawn()?;
+        let child = carril_process::spawn(&mut command)?;
         Ok(Self { child, socket: ours })
     }
 

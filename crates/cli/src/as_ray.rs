@@ -50,6 +50,8 @@ impl AsRay {
             if is_ray { Command::new(names.join("bin").join("ray")) } else { Command::new(&self.command[0]) };
         command.args(&self.command[1..]);
         set_names(&mut command, &names);
+        // For the record of a run, so that `carril resume` gives them again.
+        command.env("CARRIL_AS_RAY_OPTIONS", self.limits.arguments().join("\n"));
         let options = PrivateOptions {
             cpus: self.limits.num_cpus,
             gpus: self.limits.num_gpus,

@@ -52,10 +52,10 @@ impl Storage {
             if directory.exists() {
                 return Ok(RunFiles { path: directory, _fetched: None });
             }
-            return fetch(&live.summary.path);
+            return fetch(live.summary.path).await;
         }
         if run.contains("://") {
-            return fetch(run);
+            return fetch(run.to_owned()).await;
         }
         self.stored_directory(run).map(|path| RunFiles { path, _fetched: None })
     }
@@ -69,6 +69,20 @@ impl Storage {
             return Ok(run.to_owned());
         }
         self.stored_directory(run).map(|path| absolute(&path.display().to_string()))
+    }
+
+    /// Where a run is kept, and what is recorded of it.
+    pub async fn record_of(&self, run: &str) -> Result<(String, RunRecord), Failure> {
+        let location = self.location_of(without_scheme(run)).await?.trim_end_matches('/').to_owned();
+        let read = {
+            let location = location.clone();
+            move || Ok(carril_store::Storage::open(&location, None)?.read("run.json")?)
+        };
+        let record = blocking(read).await?.and_then(|data| serde_json::from_slice(&data).ok());
+        match record {
+            Some(record) => Ok((location, record)),
+            None => Err(Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`"))),
+        }
     }
 
     fn stored_directory(&self, run: &str) -> Result<PathBuf, Failure> {
@@ -101,7 +115,17 @@ impl std::ops::Deref for RunFiles {
 }
 
 /// Fetches the small files of a run from storage that is not a local path.
-fn fetch(location: &str) -> Result<RunFiles, Failure> {
+async fn fetch(location: String) -> Result<RunFiles, Failure> {
+    blocking(move || fetch_now(&location)).await
+}
+
+/// Storage waits on a runtime of its own, which cannot be done on the thread that drives this one.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Failure::new(ErrorCode::Internal, format!("a thread has ended: {error}"))))
+}
+
+fn fetch_now(location: &str) -> Result<RunFiles, Failure> {
     let mut random = [0; 4];
     getrandom::fill(&mut random)
         .map_err(|error| Failure::new(ErrorCode::Internal, format!("no random bytes: {error}")))?;
@@ -113,6 +137,11 @@ fn fetch(location: &str) -> Result<RunFiles, Failure> {
         return Err(Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`")));
     }
     Ok(RunFiles { path, _fetched: Some(fetched) })
+}
+
+/// A local path may be given as a URI too.
+fn without_scheme(run: &str) -> &str {
+    run.strip_prefix("file://").filter(|path| path.starts_with('/')).unwrap_or(run)
 }
 
 /// A path as the storage wants it; a URI is left as it is.
@@ -142,7 +171,7 @@ pub async fn live_runs() -> Vec<Live> {
 /// The live run that is meant, or a failure that says what there is.
 pub async fn live_run(run: &str) -> Result<Live, Failure> {
     let mut live = live_runs().await;
-    live.retain(|live| !matches!(live.summary.status.as_str(), "finished" | "failed" | "aborted"));
+    live.retain(|live| !matches!(live.summary.status.as_str(), "finished" | "failed" | "aborted" | "preempted"));
     match live.iter().position(|live| is_meant(run, &live.summary)) {
         Some(at) => Ok(live.swap_remove(at)),
         None => {

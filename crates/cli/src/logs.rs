@@ -87,8 +87,9 @@ fn parse(name: &str) -> Option<(u32, u32)> {
 }
 
 fn is_going_on(directory: &Path) -> bool {
-    RunRecord::read(directory)
-        .is_some_and(|record| !matches!(record.status_word(), "finished" | "failed" | "aborted" | "unfinished"))
+    RunRecord::read(directory).is_some_and(|record| {
+        !matches!(record.status_word(), "finished" | "failed" | "aborted" | "preempted" | "unfinished")
+    })
 }
 
 fn print_new(source: &mut Source, to_the_end: bool) -> io::Result<()> {

@@ -6,6 +6,7 @@ mod explain;
 mod find;
 mod logs;
 mod private_head;
+mod resume;
 mod runs;
 mod stacks;
 mod status;
@@ -45,6 +46,8 @@ enum Command {
     Stacks(stacks::Stacks),
     /// Stop a live run
     StopRun(stop_run::StopRun),
+    /// Run again the command of a run that did not finish: it goes on
+    Resume(resume::Resume),
     /// The head and agent of one driver; started by the driver, not by people
     #[command(hide = true)]
     PrivateHead(private_head::PrivateHead),
@@ -62,6 +65,15 @@ struct NodeLimits {
     /// A resource of your own, as NAME=AMOUNT; may be given several times
     #[arg(long = "resource", value_name = "NAME=AMOUNT", value_parser = named_amount)]
     resources: Vec<(String, f64)>,
+}
+
+impl NodeLimits {
+    /// As they were given.
+    fn arguments(&self) -> Vec<String> {
+        let counts = [("cpus", self.num_cpus), ("gpus", self.num_gpus)];
+        let counts = counts.into_iter().filter_map(|(name, count)| Some(format!("--num-{name}={}", count?)));
+        counts.chain(self.resources.iter().map(|(name, amount)| format!("--resource={name}={amount}"))).collect()
+    }
 }
 
 fn amount(text: &str) -> Result<f64, String> {
@@ -91,6 +103,7 @@ fn main() -> ExitCode {
         Command::Explain(command) => command.run(),
         Command::Stacks(command) => command.run(),
         Command::StopRun(command) => command.run(),
+        Command::Resume(command) => command.run(),
         Command::Checkpoints(command) => command.run(),
         Command::Verify(command) => match command.run() {
             Ok(code) => return code,

@@ -16,10 +16,11 @@ use carril_net::{PrivateDirectory, accept_own, sweep};
 use carril_process::kill_everything;
 use carril_proto::v1::head_server::HeadServer;
 use carril_proto::v1::worker_server::WorkerServer;
-use carril_store::BlobStore;
+use carril_store::{BlobStore, Owner};
 use carril_types::{ErrorCode, Failure, NodeId};
 use clap::Args;
 use tokio::net::UnixListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tonic::transport::Server;
 
@@ -70,13 +71,47 @@ impl PrivateHead {
         let spool = large.as_ref().unwrap_or(&directory).path().join("spool");
         let (shutdown, mut asked) = watch::channel(false);
         let (head, agent) = start(directory.path(), &spool, self.limits, shutdown)?;
+        let mut signals = PreemptionSignals::new().map_err(trouble("listen to signals"))?;
         say_ready(directory.path());
         tokio::select! {
             _ = driver => {}
             _ = asked.wait_for(|asked| *asked) => {}
+            _ = signals.until_ended(&head, &agent) => {}
         }
         end_in_order(&head, &agent).await;
         Ok(())
+    }
+}
+
+/// The signals by which Slurm and Kubernetes say that they are going to take the machine.
+struct PreemptionSignals {
+    term: Signal,
+    usr1: Signal,
+    usr2: Signal,
+}
+
+impl PreemptionSignals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            usr1: signal(SignalKind::user_defined1())?,
+            usr2: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    /// Passes them on. A head without a run ends when it is told to.
+    async fn until_ended(&mut self, head: &HeadHandle, agent: &AgentHandle) {
+        loop {
+            let name = tokio::select! {
+                _ = self.term.recv() => "SIGTERM",
+                _ = self.usr1.recv() => "SIGUSR1",
+                _ = self.usr2.recv() => "SIGUSR2",
+            };
+            if name == "SIGTERM" && head.ask(|head| head.is_idle()).await.unwrap_or(true) {
+                return;
+            }
+            agent.tell(move |agent| agent.on_preemption_signal(format!("{name} to the agent")));
+        }
     }
 }
 
@@ -91,7 +126,7 @@ fn start(
     let (head_socket, agent_socket) = (listen("head.sock")?, listen("agent.sock")?);
     let node = NodeId::new("local");
     let (orders, order_queue) = mpsc::unbounded_channel();
-    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone() };
+    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone(), owner: Owner::this_process() };
     let head = carril_head::start(HashMap::from([(node.clone(), orders)]), Arc::new(disk));
     let config = AgentConfig {
         directory: directory.to_owned(),

@@ -42,7 +42,7 @@ impl Status {
 }
 
 fn is_end(status: &str) -> bool {
-    matches!(status, "finished" | "failed" | "aborted")
+    matches!(status, "finished" | "failed" | "aborted" | "preempted")
 }
 
 fn print_live(summary: &RunSummary) {

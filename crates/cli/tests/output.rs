@@ -72,7 +72,7 @@ fn help_of_every_command() {
     let storage = tempfile::tempdir().unwrap();
     settings(storage.path()).bind(|| {
         for command in
-            ["", "as-ray", "runs", "status", "logs", "explain", "stacks", "stop-run", "checkpoints", "verify"]
+            ["", "as-ray", "runs", "status", "logs", "explain", "stacks", "stop-run", "resume", "checkpoints", "verify"]
         {
             let arguments: Vec<&str> = [command, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
             let name = if command.is_empty() { "help".to_owned() } else { format!("help_{command}") };
@@ -125,6 +125,10 @@ async fn a_run_that_failed_is_told_in_order() {
         insta::assert_snapshot!(
             "failed_explain",
             sorted(&shown(&carril(fixture.runtime.path(), &["explain", "run0", "--storage", &path])))
+        );
+        insta::assert_snapshot!(
+            "failed_resume",
+            shown(&carril(fixture.runtime.path(), &["resume", "run0", "--storage", &path]))
         );
     });
 }

@@ -97,6 +97,10 @@ impl Client {
         self.head.clone().stop_run(v1::StopRequest { run_id, reason, force }).await.map(drop).map_err(lost)
     }
 
+    pub async fn preempt_run(&self, run_id: String, reason: String) -> Result<(), Failure> {
+        self.head.clone().preempt_run(v1::PreemptRequest { run_id, reason }).await.map(drop).map_err(lost)
+    }
+
     pub async fn nodes(&self) -> Result<Vec<v1::Node>, Failure> {
         Ok(self.head.clone().nodes(v1::NodesRequest {}).await.map_err(lost)?.into_inner().nodes)
     }

@@ -4,6 +4,7 @@
 //! The shells around it (head, agent) carry out what is decided. So every decision can be scripted, replayed and
 //! property-tested, and ten thousand workers fit into one thread.
 
+mod budget;
 mod collate;
 mod devices;
 mod placement;
@@ -13,6 +14,7 @@ mod run;
 mod stacks;
 mod waits;
 
+pub use budget::{Budget, FailureRule, Infrastructure, Limit, Verdict};
 pub use collate::{Collated, Collator, REPORT_WINDOW, ReportError};
 pub use devices::Devices;
 pub use placement::{Decision, NodeResources, Placement, PlacementRequest, Share};

@@ -52,6 +52,11 @@ impl Placement {
         self.nodes.insert(id, NodeResources { free: total.clone(), total, devices });
     }
 
+    /// What runs hold of it is gone with it.
+    pub fn remove_node(&mut self, id: &NodeId) {
+        self.nodes.remove(id);
+    }
+
     pub fn nodes(&self) -> impl Iterator<Item = (&NodeId, &NodeResources)> {
         self.nodes.iter()
     }
@@ -61,6 +66,11 @@ impl Placement {
         if let Some(failure) = self.never(&request) {
             return Decision::Never(failure);
         }
+        self.ask_patiently(request)
+    }
+
+    /// Places a group, or queues it: what does not fit now may fit when a node has come back.
+    pub fn ask_patiently(&mut self, request: PlacementRequest) -> Decision {
         if self.waiting.is_empty()
             && let Some(shares) = self.try_place(&request)
         {
@@ -83,6 +93,11 @@ impl Placement {
                 }
             }
         }
+        self.try_waiting()
+    }
+
+    /// The runs that can start now: after a release, or with a node that has come.
+    pub fn try_waiting(&mut self) -> Vec<(RunId, Vec<Share>)> {
         let mut placed = Vec::new();
         while let Some(request) = self.waiting.front().cloned() {
             let Some(shares) = self.try_place(&request) else { break };

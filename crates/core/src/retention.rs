@@ -37,6 +37,11 @@ impl Retention {
         retention
     }
 
+    /// By the same rule, of what is there now.
+    pub fn with(&self, kept: Vec<Kept>) -> Self {
+        Self::new(self.rule, kept)
+    }
+
     /// The checkpoints that have to go once this one is there.
     pub fn displaced_by(&self, new: Kept) -> Vec<u64> {
         self.clone().add(new)

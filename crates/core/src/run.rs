@@ -8,21 +8,23 @@
 //!   unless it is forced.
 //! RUN-5: what was collated before a failure is committed before the ending.
 //! RUN-6: a rank without progress is looked at before anything is said of it; only a time that the user has set ends it.
-//!
-//! Restarts are not here yet: a failure of any rank ends the run.
 
 mod checkpoints;
 mod events;
 mod hang;
+mod preempt;
 mod report;
+mod restart;
 
 use std::time::Duration;
 
-use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, Restart, RunStatus, WorkerFailure};
 
 use self::checkpoints::Checkpoints;
 use self::events::progress_of;
 pub use self::events::{Command, Ending, Event, Outcome, Saving, Timer};
+use self::preempt::Preemption;
+use crate::budget::Budget;
 use crate::collate::{Collated, Collator};
 use crate::retention::Retention;
 use crate::waits::{Released, Wait, WaitKind, Waits, ranks_text};
@@ -53,9 +55,18 @@ enum State {
     Running,
     /// A rank failed; the others may still tell what they saw.
     Gathering,
-    /// The group was told to go, for this ending.
-    Stopping(Box<Ending>),
+    /// The group was told to go.
+    Stopping(Then),
+    /// The group is gone; what the next attempt goes on from is looked for.
+    Restarting,
     Ended,
+}
+
+/// What comes when the group is gone.
+#[derive(Clone, Debug, PartialEq)]
+enum Then {
+    End(Box<Ending>),
+    Restart(Restart),
 }
 
 /// How many workers are in which states: kept beside the states, so that no event looks at every worker.
@@ -90,6 +101,10 @@ pub struct RunOptions<R> {
     pub reports: u64,
     /// The checkpoints that are there already.
     pub retention: Retention,
+    /// What is left for failures.
+    pub budget: Budget,
+    /// The number of the first attempt: a run that is gone on with counts on.
+    pub attempt: Attempt,
     /// The newest of them.
     pub newest: Option<(u64, String)>,
     pub score: Score<R>,
@@ -101,6 +116,8 @@ impl<R> Default for RunOptions<R> {
             hang_timeout: None,
             reports: 0,
             retention: Retention::new(Default::default(), Vec::new()),
+            budget: Budget::default(),
+            attempt: Attempt(0),
             newest: None,
             score: Box::new(|_| None),
         }
@@ -117,16 +134,20 @@ pub struct RunMachine<R> {
     failures: Vec<WorkerFailure>,
     return_values: Vec<Option<String>>,
     hang: hang::Hang,
+    budget: Budget,
+    preemption: Option<Preemption>,
     checkpoints: Checkpoints,
     score: Score<R>,
     warned_of_absence: bool,
     warning: bool,
+    /// A machine of the group is gone.
+    misplaced: bool,
 }
 
 impl<R> RunMachine<R> {
     pub fn new(world_size: u32, options: RunOptions<R>) -> Self {
         Self {
-            attempt: Attempt(0),
+            attempt: options.attempt,
             state: State::Waiting,
             workers: vec![WorkerState::NotStarted; world_size as usize],
             counts: Counts { not_ready: world_size as usize, untold: world_size as usize, returned: 0, gone: 0 },
@@ -135,10 +156,13 @@ impl<R> RunMachine<R> {
             failures: Vec::new(),
             return_values: vec![None; world_size as usize],
             hang: hang::Hang::new(world_size, options.hang_timeout),
+            budget: options.budget,
+            preemption: None,
             checkpoints: Checkpoints::new(world_size, options.retention, options.newest),
             score: options.score,
             warned_of_absence: false,
             warning: false,
+            misplaced: false,
         }
     }
 
@@ -152,6 +176,7 @@ impl<R> RunMachine<R> {
             State::Starting => RunStatus::Starting,
             State::Running => RunStatus::Running,
             State::Gathering | State::Stopping(_) => RunStatus::Stopping,
+            State::Restarting => RunStatus::Restarting,
             State::Ended => RunStatus::Finished,
         }
     }
@@ -167,6 +192,7 @@ impl<R> RunMachine<R> {
         if self.state == State::Ended {
             return out;
         }
+        self.hang.heard(now);
         if let Some(rank) = progress_of(&event) {
             self.hang.progressed(rank, now);
         }
@@ -189,7 +215,12 @@ impl<R> RunMachine<R> {
             Event::WorkerWaits { rank, kind, sequence, payload } => {
                 self.on_worker_waits(rank, Wait { kind, sequence, payload }, &mut out);
             }
-            Event::WorkerReturned { rank, value } => self.on_worker_returned(rank, value, &mut out),
+            Event::WorkerReturned { rank, value, preempted } => {
+                if let Some(preemption) = &mut self.preemption {
+                    preemption.seen |= preempted;
+                }
+                self.on_worker_returned(rank, value, &mut out);
+            }
             Event::WorkerFailed(failure) => self.on_worker_failed(failure, &mut out),
             Event::WorkerExited { rank, exit, last_output, out_of_memory } => {
                 let mut failure =
@@ -198,12 +229,16 @@ impl<R> RunMachine<R> {
                 self.on_worker_exited(exit, failure, &mut out);
             }
             Event::Progressed { .. } => {}
+            Event::WorkerHalted { rank, halted } => self.on_worker_halted(rank, halted, &mut out),
             Event::StacksGathered(stacks) => self.on_stacks_gathered(&stacks, now, &mut out),
             Event::WorkerNotStarted { rank, failure } => {
                 self.mark_gone(rank);
                 self.on_worker_failed(WorkerFailure::of_process(rank, failure, String::new()), &mut out);
             }
+            Event::NodeLost { ranks, failure } => self.on_node_lost(&ranks, &failure, &mut out),
+            Event::LatestFound { newest, kept } => self.on_latest_found(newest, kept, &mut out),
             Event::StopRequested { reason, force } => self.on_stop_requested(&reason, force, &mut out),
+            Event::Preempted { reason, grace } => self.on_preempted(reason, grace, &mut out),
             Event::TimerFired(timer) => self.on_timer(timer, now, &mut out),
         }
         self.end_if_done(&mut out);
@@ -215,11 +250,10 @@ impl<R> RunMachine<R> {
             return;
         }
         self.state = State::Starting;
+        self.misplaced = false;
         out.reason = format!("{} workers have room", self.workers.len());
         out.commands.push(Command::ChangeStatus(RunStatus::Starting));
-        out.commands.push(Command::StartGroup { attempt: self.attempt });
-        out.commands.push(Command::SetTimer { timer: Timer::Hang, after: self.hang.look_every() });
-        self.keep_warning(out);
+        self.start_group(out);
     }
 
     fn on_refused(&mut self, failure: Failure, out: &mut Outcome<R>) {
@@ -256,6 +290,7 @@ impl<R> RunMachine<R> {
         let known = match wait.kind {
             WaitKind::Checkpoint => self.known_checkpoint(wait.sequence + 1),
             WaitKind::Place => self.checkpoints.has_place(rank).then(|| Ok(Vec::new())),
+            WaitKind::Preempted => self.checkpoints.was_lost(wait.sequence + 1).then(|| Ok(Vec::new())),
             WaitKind::Barrier | WaitKind::Broadcast | WaitKind::Grant => None,
         };
         if let Some(result) = known {
@@ -300,12 +335,12 @@ impl<R> RunMachine<R> {
                 let silent = failure.exit.is_some() && first.exit.is_none();
                 self.failures.insert(if silent { 0 } else { self.failures.len() }, failure);
             }
-            State::Stopping(_) | State::Ended => {}
+            State::Stopping(_) | State::Restarting | State::Ended => {}
             State::Waiting | State::Starting | State::Running => {
                 self.failures.push(failure);
                 self.state = State::Gathering;
                 out.commands.push(Command::ChangeStatus(RunStatus::Stopping));
-                out.commands.push(Command::SetTimer { timer: Timer::Gather, after: GATHER });
+                out.commands.push(Command::SetTimer { timer: Timer::Gather(self.attempt), after: GATHER });
             }
         }
         self.stop_if_all_told(out);
@@ -331,12 +366,17 @@ impl<R> RunMachine<R> {
         out.reason = format!("stopped: {reason}");
         match &self.state {
             State::Ended => {}
-            State::Stopping(_) if !force => {}
-            State::Stopping(_) => {
-                self.abandon_checkpoints(out);
+            State::Stopping(Then::End(_)) if !force => {}
+            State::Stopping(then) => {
+                if matches!(then, Then::Restart(_)) {
+                    self.state = State::Stopping(Then::End(Box::new(self.ending_of_stop(reason))));
+                }
+                if force {
+                    self.abandon_checkpoints(out);
+                }
                 out.commands.push(Command::StopGroup { attempt: self.attempt, grace });
             }
-            State::Waiting => {
+            State::Waiting | State::Restarting => {
                 out.commands.push(Command::EndRun(self.ending_of_stop(reason)));
                 self.state = State::Ended;
             }
@@ -345,7 +385,7 @@ impl<R> RunMachine<R> {
                 if force {
                     self.abandon_checkpoints(out);
                 }
-                self.stop_group(ending, grace, out);
+                self.stop_group(Then::End(Box::new(ending)), grace, out);
             }
         }
     }
@@ -366,13 +406,12 @@ impl<R> RunMachine<R> {
 
     fn on_timer(&mut self, timer: Timer, now: Duration, out: &mut Outcome<R>) {
         match timer {
-            Timer::Gather if self.state == State::Gathering => {
-                out.reason = "the other ranks had their time to tell".to_owned();
-                let ending = self.ending_of_failure();
-                self.stop_group(ending, Duration::ZERO, out);
+            Timer::Gather(attempt) if self.state == State::Gathering && attempt == self.attempt => {
+                self.stop_after_failure("the other ranks had their time to tell", out);
             }
-            Timer::Gather => {}
-            Timer::Hang => self.look_for_hangs(now, out),
+            Timer::Hang(attempt) if attempt == self.attempt => self.look_for_hangs(now, out),
+            Timer::Gather(_) | Timer::Hang(_) => {}
+            Timer::Preempt => self.on_preempt_timer(out),
             Timer::Warn => {
                 self.warning = false;
                 self.warn_of_slowness(out);
@@ -404,11 +443,9 @@ impl<R> RunMachine<R> {
     /// Once every rank has failed, returned or gone, there is nothing to gather any more.
     fn stop_if_all_told(&mut self, out: &mut Outcome<R>) {
         if self.state == State::Gathering && self.counts.untold == 0 {
-            if out.reason.is_empty() {
-                out.reason = "every rank has told how it ended".to_owned();
-            }
-            let ending = self.ending_of_failure();
-            self.stop_group(ending, Duration::ZERO, out);
+            let why =
+                if out.reason.is_empty() { "every rank has told how it ended".into() } else { out.reason.clone() };
+            self.stop_after_failure(&why, out);
         }
     }
 
@@ -429,19 +466,24 @@ impl<R> RunMachine<R> {
             return;
         }
         out.reason.clone_from(&failure.message);
-        let ending = Ending {
+        let then = self.after_failure(&failure, &failure.message, |_| Ending {
             status: RunStatus::Failed,
             headline: failure.message.clone(),
-            failure: Some(failure),
+            failure: Some(failure.clone()),
             failures: Vec::new(),
             return_values: Vec::new(),
-        };
-        self.stop_group(ending, Duration::ZERO, out);
+        });
+        self.stop_group(then, Duration::ZERO, out);
     }
 
     fn fail_if_hopeless(&mut self, out: &mut Outcome<R>) {
         let all_bound = self.waits.len() + self.counts.returned >= self.workers.len();
-        if self.waits.is_empty() || !self.checkpoints.are_settled() || (self.counts.returned == 0 && !all_bound) {
+        let preempted = self.preemption.is_some();
+        if preempted
+            || self.waits.is_empty()
+            || !self.checkpoints.are_settled()
+            || (self.counts.returned == 0 && !all_bound)
+        {
             return;
         }
         let returned: Vec<Rank> =
@@ -456,7 +498,11 @@ impl<R> RunMachine<R> {
         if !open || self.counts.returned < self.workers.len() || !self.checkpoints.are_settled() {
             return;
         }
-        if let Some(lost) = self.checkpoints.lost() {
+        if self.preemption.as_ref().is_some_and(|preemption| preemption.seen) {
+            out.reason = "preempted, and every rank returned".to_owned();
+            let ending = self.ending_of_preemption(None);
+            self.stop_group(Then::End(Box::new(ending)), LEAVE, out);
+        } else if let Some(lost) = self.checkpoints.lost() {
             let mut failure = lost.clone();
             failure.message = format!("the last checkpoint could not be stored: {}", failure.message);
             self.fail_run(failure, out);
@@ -469,31 +515,37 @@ impl<R> RunMachine<R> {
                 failures: Vec::new(),
                 return_values: self.return_values.clone(),
             };
-            self.stop_group(ending, LEAVE, out);
+            self.stop_group(Then::End(Box::new(ending)), LEAVE, out);
         }
     }
 
-    fn stop_group(&mut self, ending: Ending, grace: Duration, out: &mut Outcome<R>) {
-        if !ending.failures.is_empty() {
-            out.commands.push(Command::TellFailures(ending.failures.clone()));
+    fn stop_group(&mut self, then: Then, grace: Duration, out: &mut Outcome<R>) {
+        if !self.failures.is_empty() {
+            out.commands.push(Command::TellFailures(self.failures.clone()));
         }
         if self.state != State::Gathering {
             out.commands.push(Command::ChangeStatus(RunStatus::Stopping));
         }
-        self.state = State::Stopping(Box::new(ending));
+        self.state = State::Stopping(then);
         out.commands.push(Command::StopGroup { attempt: self.attempt, grace });
     }
 
     fn end_if_done(&mut self, out: &mut Outcome<R>) {
-        let State::Stopping(ending) = &self.state else { return };
-        if self.counts.gone == self.workers.len() && self.checkpoints.are_settled() {
-            out.commands.push(Command::EndRun((**ending).clone()));
-            self.state = State::Ended;
+        let State::Stopping(then) = &self.state else { return };
+        if self.counts.gone < self.workers.len() || !self.checkpoints.are_settled() {
+            return;
+        }
+        match then.clone() {
+            Then::End(ending) => {
+                out.commands.push(Command::EndRun(*ending));
+                self.state = State::Ended;
+            }
+            Then::Restart(restart) => self.restart(restart, out),
         }
     }
 
     fn is_finishing(&self) -> bool {
-        matches!(&self.state, State::Stopping(ending) if ending.status == RunStatus::Finished)
+        matches!(&self.state, State::Stopping(Then::End(ending)) if ending.status == RunStatus::Finished)
     }
 
     fn mark_gone(&mut self, rank: Rank) {

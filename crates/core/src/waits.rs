@@ -19,6 +19,8 @@ pub enum WaitKind {
     Grant,
     /// For an older checkpoint to be settled, so that a new one can be taken.
     Place,
+    /// For the end of a run that is preempted, with the last checkpoint of that number made.
+    Preempted,
 }
 
 impl WaitKind {
@@ -29,13 +31,13 @@ impl WaitKind {
             WaitKind::Checkpoint => "checkpoint",
             WaitKind::Grant => "grant",
             WaitKind::Place => "place",
+            WaitKind::Preempted => "preempted",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        [WaitKind::Barrier, WaitKind::Broadcast, WaitKind::Checkpoint, WaitKind::Grant, WaitKind::Place]
-            .into_iter()
-            .find(|kind| kind.name() == name)
+        use WaitKind::{Barrier, Broadcast, Checkpoint, Grant, Place, Preempted};
+        [Barrier, Broadcast, Checkpoint, Grant, Place, Preempted].into_iter().find(|kind| kind.name() == name)
     }
 
     fn is_collective(self) -> bool {
@@ -49,6 +51,7 @@ impl WaitKind {
             WaitKind::Checkpoint => format!("for the checkpoint of report {}", sequence + 1),
             WaitKind::Grant => format!("to make report {}", sequence + 1),
             WaitKind::Place => format!("to save the checkpoint of report {}", sequence + 1),
+            WaitKind::Preempted => format!("for the end, after report {}", sequence + 1),
         }
     }
 }
@@ -117,6 +120,11 @@ impl Waits {
 
     pub fn release_places(&mut self, has_place: impl Fn(Rank) -> bool) -> Vec<Released> {
         self.take(|rank, wait| wait.kind == WaitKind::Place && has_place(rank), |_| Ok(Vec::new()))
+    }
+
+    /// The last checkpoint could not be stored: the rank may try another one.
+    pub fn release_preempted(&mut self, sequence: u64) -> Vec<Released> {
+        self.take(|_, wait| wait.kind == WaitKind::Preempted && wait.sequence == sequence, |_| Ok(Vec::new()))
     }
 
     /// The proof that no wait can end, if there is one: who waits where, and who will not come.

@@ -1,7 +1,10 @@
 //! Whatever happens in whatever order, a run keeps its invariants and ends.
 
-use carril_core::{Command, Event, Retention, RetentionRule, RunMachine, RunOptions, Saving, Timer, WaitKind};
-use carril_types::{ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
+use carril_core::{
+    Budget, Command, Event, FailureRule, Infrastructure, Kept, Limit, Retention, RetentionRule, RunMachine, RunOptions,
+    Saving, Timer, WaitKind,
+};
+use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -19,27 +22,38 @@ enum Step {
     Commit { works: bool },
     Gather,
     Stop { force: bool },
+    Preempt,
+    Halt { rank: u32, halted: bool },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let rank = 0..WORLD;
+    let rank_again = rank.clone();
     let kind = prop_oneof![
         Just(WaitKind::Barrier),
         Just(WaitKind::Broadcast),
         Just(WaitKind::Checkpoint),
-        Just(WaitKind::Place)
+        Just(WaitKind::Place),
+        Just(WaitKind::Preempted)
     ];
-    let saving = prop_oneof![8 => Just(None), 1 => Just(Some(Saving::Sync)), 1 => Just(Some(Saving::Async))];
+    let saving = prop_oneof![
+        8 => Just(None),
+        1 => Just(Some(Saving::Sync)),
+        1 => Just(Some(Saving::Async)),
+        1 => Just(Some(Saving::Last)),
+    ];
     prop_oneof![
         12 => (rank.clone(), saving).prop_map(|(rank, checkpoint)| Step::Report { rank, checkpoint }),
         3 => (rank.clone(), kind).prop_map(|(rank, kind)| Step::Wait { rank, kind }),
         2 => rank.clone().prop_map(Step::Return),
         1 => rank.clone().prop_map(Step::Fail),
-        1 => rank.prop_map(Step::Exit),
+        2 => rank.prop_map(Step::Exit),
         6 => prop::bool::weighted(0.9).prop_map(|works| Step::Prepare { works }),
         6 => prop::bool::weighted(0.9).prop_map(|works| Step::Commit { works }),
         1 => Just(Step::Gather),
         1 => any::<bool>().prop_map(|force| Step::Stop { force }),
+        1 => Just(Step::Preempt),
+        1 => (rank_again, any::<bool>()).prop_map(|(rank, halted)| Step::Halt { rank, halted }),
     ]
 }
 
@@ -56,35 +70,62 @@ struct World {
     asked: bool,
     endings: usize,
     stopped: bool,
+    attempt: Attempt,
+    /// The report of the newest checkpoint that is stored.
+    newest: Option<u64>,
+    preempted: bool,
 }
 
 impl World {
     fn new() -> Self {
         let none = |value| vec![value; WORLD as usize];
         let retention = Retention::new(RetentionRule { num_to_keep: Some(1), score: None }, Vec::new());
+        let infrastructure = Infrastructure::OnItsOwn(Limit::AtMost(2));
+        let budget = Budget::new(FailureRule { failures: Limit::AtMost(2), infrastructure, fail_fast: false });
         let mut world = Self {
-            machine: RunMachine::new(WORLD, RunOptions { retention, ..RunOptions::default() }),
+            machine: RunMachine::new(WORLD, RunOptions { retention, budget, ..RunOptions::default() }),
             reports: none(0),
             collectives: none(0),
-            alive: vec![true; WORLD as usize],
+            alive: vec![false; WORLD as usize],
             busy: vec![false; WORLD as usize],
             preparing: Vec::new(),
             committing: Vec::new(),
             asked: false,
             endings: 0,
             stopped: false,
+            attempt: Attempt(0),
+            newest: None,
+            preempted: false,
         };
         world.tell(Event::Placed);
-        for rank in 0..WORLD {
-            world.tell(Event::WorkerStarted { rank: Rank(rank), how: "forked".into() });
-            world.tell(Event::WorkerReady { rank: Rank(rank) });
-        }
         world
+    }
+
+    /// Every process of a new group says that it is there.
+    fn group_runs(&mut self) {
+        for rank in 0..WORLD {
+            self.tell(Event::WorkerStarted { rank: Rank(rank), how: "forked".into() });
+            self.tell(Event::WorkerReady { rank: Rank(rank) });
+        }
+    }
+
+    fn on_started(&mut self, attempt: Attempt, reports: u64) {
+        assert!(self.alive.iter().all(|alive| !alive), "RESTART-1: no process of two attempts at once");
+        assert!(self.committing.is_empty(), "RESTART-1: every checkpoint is settled");
+        assert_eq!(Some(reports).filter(|reports| *reports > 0), self.newest, "RESTART-2");
+        assert_eq!(attempt.0, self.attempt.0 + u32::from(self.stopped), "attempts are counted one by one");
+        (self.attempt, self.stopped) = (attempt, false);
+        self.reports.fill(reports);
+        self.collectives.fill(0);
+        self.alive.fill(true);
+        self.busy.fill(false);
+        self.preparing.clear();
     }
 
     fn tell(&mut self, event: Event<(u32, u64)>) {
         let outcome = self.machine.on_event(Duration::ZERO, event);
         self.machine.check_invariants();
+        let (mut starts, mut looks) = (false, false);
         for command in outcome.commands {
             match command {
                 Command::CommitReport { collated, .. } => {
@@ -99,6 +140,11 @@ impl World {
                 }
                 Command::DropCheckpoint { iteration } => self.committing.retain(|stored| *stored != iteration),
                 Command::GatherStacks { .. } => self.asked = true,
+                Command::StartGroup { attempt, reports } => {
+                    self.on_started(attempt, reports);
+                    starts = true;
+                }
+                Command::FindLatest => looks = true,
                 Command::Release { rank, .. } => {
                     assert!(self.busy[rank.index()], "nobody is released who does not wait");
                     self.busy[rank.index()] = false;
@@ -117,6 +163,14 @@ impl World {
             }
         }
         assert!(self.endings <= 1, "RUN-1: a run ends once");
+        if looks {
+            let newest = self.newest.map(|iteration| (iteration, "path".to_owned()));
+            let kept = self.newest.iter().map(|iteration| Kept { iteration: *iteration, score: None }).collect();
+            self.tell(Event::LatestFound { newest, kept });
+        }
+        if starts {
+            self.group_runs();
+        }
     }
 
     fn step(&mut self, step: Step) {
@@ -132,8 +186,10 @@ impl World {
             Step::Wait { rank, kind } if self.is_free(rank) => {
                 let sequence = match kind {
                     WaitKind::Place => self.reports[rank as usize],
-                    WaitKind::Checkpoint if self.reports[rank as usize] == 0 => return,
-                    WaitKind::Checkpoint => self.reports[rank as usize] - 1,
+                    // Only a rank that was told, and has brought a checkpoint, waits for the end.
+                    WaitKind::Preempted if !self.preempted => return,
+                    WaitKind::Checkpoint | WaitKind::Preempted if self.reports[rank as usize] == 0 => return,
+                    WaitKind::Checkpoint | WaitKind::Preempted => self.reports[rank as usize] - 1,
                     _ => self.collectives[rank as usize],
                 };
                 if matches!(kind, WaitKind::Barrier | WaitKind::Broadcast) {
@@ -144,7 +200,7 @@ impl World {
             }
             Step::Return(rank) if self.is_free(rank) => {
                 self.busy[rank as usize] = true;
-                self.tell(Event::WorkerReturned { rank: Rank(rank), value: Some("value".into()) });
+                self.tell(Event::WorkerReturned { rank: Rank(rank), value: Some("value".into()), preempted: false });
             }
             Step::Fail(rank) if self.is_free(rank) => {
                 self.busy[rank as usize] = true;
@@ -167,6 +223,9 @@ impl World {
             }
             Step::Commit { works } => {
                 let Some(iteration) = self.committing.pop() else { return };
+                if works {
+                    self.newest = Some(iteration);
+                }
                 self.tell(if works {
                     Event::CheckpointCommitted { iteration, path: "path".into() }
                 } else {
@@ -174,12 +233,19 @@ impl World {
                 });
             }
             Step::Gather => {
-                self.tell(Event::TimerFired(Timer::Gather));
+                self.tell(Event::TimerFired(Timer::Gather(self.attempt)));
                 if std::mem::take(&mut self.asked) {
                     self.tell(Event::StacksGathered(Vec::new()));
                 }
             }
             Step::Stop { force } => self.tell(Event::StopRequested { reason: "stop".into(), force }),
+            Step::Preempt => {
+                self.preempted = true;
+                self.tell(Event::Preempted { reason: "SIGTERM".into(), grace: Duration::from_secs(30) });
+            }
+            Step::Halt { rank, halted } if self.alive[rank as usize] => {
+                self.tell(Event::WorkerHalted { rank: Rank(rank), halted });
+            }
             _ => {}
         }
     }
@@ -199,7 +265,8 @@ proptest! {
             world.step(step);
         }
         // What the world does by itself in the end: free ranks return, commits come, processes go.
-        for _ in 0..4 {
+        // A failed attempt is followed by the next one, as often as the budgets allow.
+        for _ in 0..12 {
             for rank in 0..WORLD {
                 world.step(Step::Return(rank));
             }
@@ -208,10 +275,11 @@ proptest! {
                 world.step(Step::Commit { works: true });
             }
             world.step(Step::Gather);
-        }
-        prop_assert!(world.stopped || world.endings == 1, "no run waits for ever: {:?}", world.busy);
-        for rank in 0..WORLD {
-            world.step(Step::Exit(rank));
+            world.tell(Event::TimerFired(Timer::Preempt));
+            prop_assert!(world.stopped || world.endings == 1, "no run waits for ever: {:?}", world.busy);
+            for rank in 0..WORLD {
+                world.step(Step::Exit(rank));
+            }
         }
         while !world.committing.is_empty() {
             world.step(Step::Commit { works: true });

@@ -6,7 +6,7 @@ use carril_core::{
     Command, Ending, Event, Outcome, REPORT_WINDOW, RankStack, Retention, RetentionRule, RunMachine, RunOptions,
     Saving, Timer, WaitKind,
 };
-use carril_types::{ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
 
 struct Script {
     machine: RunMachine<&'static str>,
@@ -23,7 +23,7 @@ impl Script {
             [
                 Command::ChangeStatus(RunStatus::Starting),
                 Command::StartGroup { .. },
-                Command::SetTimer { timer: Timer::Hang, .. },
+                Command::SetTimer { timer: Timer::Hang(_), .. },
                 Command::SetTimer { timer: Timer::Warn, .. }
             ]
         ));
@@ -50,6 +50,14 @@ impl Script {
         outcome
     }
 
+    /// Time passes, second by second, and a head that is awake hears of it.
+    fn until(&mut self, seconds: u64) {
+        while self.now < Duration::from_secs(seconds) {
+            self.now += Duration::from_secs(1);
+            self.tell(Event::TimerFired(Timer::Gather(Attempt(u32::MAX))));
+        }
+    }
+
     fn report(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
         self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: None })
     }
@@ -71,7 +79,7 @@ impl Script {
     }
 
     fn returns(&mut self, rank: u32) -> Vec<Command<&'static str>> {
-        self.tell(Event::WorkerReturned { rank: Rank(rank), value: Some(format!("value of {rank}")) })
+        self.tell(Event::WorkerReturned { rank: Rank(rank), value: Some(format!("value of {rank}")), preempted: false })
     }
 
     fn exits(&mut self, rank: u32, exit: ExitStatus) -> Vec<Command<&'static str>> {
@@ -143,10 +151,10 @@ fn the_first_failure_is_the_cause_and_the_others_stand_behind_it() {
     let commands = script.tell(Event::WorkerFailed(failed(1, "bad learning rate")));
     assert!(matches!(
         &commands[..],
-        [Command::ChangeStatus(RunStatus::Stopping), Command::SetTimer { timer: Timer::Gather, .. }]
+        [Command::ChangeStatus(RunStatus::Stopping), Command::SetTimer { timer: Timer::Gather(_), .. }]
     ));
     assert_eq!(script.tell(Event::WorkerFailed(failed(0, "connection closed by peer"))), []);
-    let commands = script.tell(Event::TimerFired(Timer::Gather));
+    let commands = script.tell(Event::TimerFired(Timer::Gather(Attempt(0))));
     assert_eq!(stop(&commands), Some(Duration::ZERO), "the rest cannot help any more");
     for rank in 0..2 {
         script.exits(rank, ExitStatus::Code(0));
@@ -176,7 +184,7 @@ fn a_process_that_dies_without_a_word_is_a_failure_of_its_class() {
     ] {
         let mut script = Script::running(2);
         script.exits(1, exit);
-        script.tell(Event::TimerFired(Timer::Gather));
+        script.tell(Event::TimerFired(Timer::Gather(Attempt(0))));
         let commands = script.exits(0, ExitStatus::Signal(9));
         let ending = ending(&commands).unwrap();
         assert_eq!(ending.failure.as_ref().unwrap().code, code);
@@ -420,7 +428,7 @@ fn a_rank_that_returned_while_others_wait_is_proof() {
     let mut script = Script::running(3);
     script.waits(0, WaitKind::Barrier, 4);
     script.waits(2, WaitKind::Barrier, 4);
-    let outcome = script.tell_with_reason(Event::WorkerReturned { rank: Rank(1), value: None });
+    let outcome = script.tell_with_reason(Event::WorkerReturned { rank: Rank(1), value: None, preempted: false });
     assert!(outcome.commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })));
     assert_eq!(stop(&outcome.commands), None, "they are asked where they are first");
     assert_eq!(stop(&script.tell(Event::StacksGathered(Vec::new()))), Some(Duration::ZERO));
@@ -502,7 +510,7 @@ fn a_worker_that_cannot_be_started_is_the_cause() {
     script.tell(Event::WorkerStarted { rank: Rank(0), how: "forked".into() });
     let failure = Failure::new(ErrorCode::WorkerStartFailed, "no such file: python9");
     script.tell(Event::WorkerNotStarted { rank: Rank(1), failure });
-    script.tell(Event::TimerFired(Timer::Gather));
+    script.tell(Event::TimerFired(Timer::Gather(Attempt(0))));
     let commands = script.exits(0, ExitStatus::Signal(9));
     assert!(ending(&commands).unwrap().headline.contains("no such file: python9"));
 }
@@ -517,12 +525,12 @@ fn a_hang_is_looked_at_before_anybody_is_named() {
     for rank in 0..2 {
         script.tell(Event::WorkerReady { rank: Rank(rank) });
     }
-    script.now = Duration::from_secs(7);
+    script.until(7);
     script.tell(Event::Progressed { rank: Rank(0) });
-    let looked = script.tell(Event::TimerFired(Timer::Hang));
-    assert!(matches!(&looked[..], [Command::SetTimer { timer: Timer::Hang, .. }]), "nobody is late yet: {looked:?}");
-    script.now = Duration::from_secs(9);
-    let asked = script.tell(Event::TimerFired(Timer::Hang));
+    let looked = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
+    assert!(matches!(&looked[..], [Command::SetTimer { timer: Timer::Hang(_), .. }]), "nobody is late yet: {looked:?}");
+    script.until(9);
+    let asked = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     assert!(asked.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "{asked:?}");
     let stack = |rank, text: &str| RankStack { rank: Rank(rank), text: text.into(), state: "sleeping".into() };
     let line = "Current thread 0x1 (most recent call first):\n  File \"/me/train.py\", line 3 in loop\n";
@@ -534,17 +542,26 @@ fn a_hang_is_looked_at_before_anybody_is_named() {
 #[test]
 fn without_a_time_of_the_users_a_hang_is_a_warning_told_once() {
     let mut script = Script::running(2);
-    script.now = Duration::from_secs(601);
-    script.tell(Event::TimerFired(Timer::Hang));
+    script.until(601);
+    script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     let commands = script.tell(Event::StacksGathered(Vec::new()));
     assert!(matches!(&commands[..], [Command::Warn(text)] if text.contains("ranks 0 and 1")), "{commands:?}");
-    script.now = Duration::from_secs(700);
-    let commands = script.tell(Event::TimerFired(Timer::Hang));
+    script.until(700);
+    let commands = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     assert!(!commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "told once: {commands:?}");
     script.tell(Event::Progressed { rank: Rank(1) });
-    script.now = Duration::from_secs(1400);
-    let commands = script.tell(Event::TimerFired(Timer::Hang));
+    script.until(1400);
+    let commands = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
     assert!(commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "and again after it moved");
+}
+
+#[test]
+fn the_silence_of_a_head_that_was_asleep_is_no_rank_s_standstill() {
+    let mut script = Script::running(2);
+    script.until(60);
+    script.now = Duration::from_secs(7_200);
+    let commands = script.tell(Event::TimerFired(Timer::Hang(Attempt(0))));
+    assert!(!commands.iter().any(|command| matches!(command, Command::GatherStacks { .. })), "{commands:?}");
 }
 
 #[test]

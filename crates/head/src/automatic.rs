@@ -7,8 +7,9 @@ pub(crate) struct Automatic {
     hostname: String,
     address: String,
     pid: u32,
-    /// When the attempt began, and when rank 0 began the function.
+    /// When the run began, when the attempt did, and when rank 0 began the function.
     started: f64,
+    attempt_began: f64,
     ready: f64,
     last: f64,
     /// Reports and seconds of the attempts before.
@@ -22,13 +23,31 @@ impl Automatic {
     pub fn new(run: RunId, started: f64, reports: u64, seconds: f64) -> Self {
         let (hostname, address, date) = (String::new(), String::new(), (-1, String::new()));
         let before = (reports, seconds);
-        Self { run, hostname, address, pid: 0, started, ready: started, last: started, before, date }
+        Self {
+            run,
+            hostname,
+            address,
+            pid: 0,
+            started,
+            attempt_began: started,
+            ready: started,
+            last: started,
+            before,
+            date,
+        }
+    }
+
+    /// The next attempt goes on from that many reports, which took so many seconds.
+    pub fn begin_anew(&mut self, now: f64, reports: u64, seconds: f64) {
+        self.attempt_began = now;
+        (self.ready, self.last) = (now, now);
+        self.before = (reports, seconds);
     }
 
     pub fn placed(&mut self, hostname: &str, address: &str, now: f64) {
         self.hostname = hostname.to_owned();
         self.address = address.to_owned();
-        self.started = now;
+        (self.started, self.attempt_began) = (now, now);
     }
 
     pub fn ready(&mut self, pid: u32, at: f64) {
@@ -54,7 +73,7 @@ impl Automatic {
             ("time_since_restore", Value::Float(since_restore)),
             ("iterations_since_restore", restored),
             ("timesteps_total", Value::None),
-            ("warmup_time", Value::Float((self.ready - self.started).max(0.0))),
+            ("warmup_time", Value::Float((self.ready - self.attempt_began).max(0.0))),
             ("timestamp", Value::Int(at as i64)),
             ("date", Value::Text(date)),
             ("pid", Value::Int(i64::from(self.pid))),

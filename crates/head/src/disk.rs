@@ -1,21 +1,27 @@
 //! Runs on real storage: a local path, or a local directory that is mirrored to storage elsewhere.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
-    StoreError, find_latest, list_checkpoints,
+    BlobStore, History, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
+    StoreError, take_epoch,
 };
 use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus};
 
 use crate::mirror::Mirror;
-use crate::outside::{Disk, OpenRequest, RunDisk, RunOpened};
+use crate::outside::{Checkpoints, Disk, OpenRequest, RunDisk, RunOpened};
+
+/// What `Trainer.restore` needs, as Python pickled it. No other file is written for a driver.
+const KEPT: [&str; 2] = ["function.pkl", "trainer.pkl"];
 
 pub struct RealDisk {
     /// Where the directories of runs lie whose storage is elsewhere.
     pub spool: PathBuf,
     pub blobs: BlobStore,
+    /// Who holds the runs that are opened here.
+    pub owner: Owner,
 }
 
 impl RealDisk {
@@ -23,12 +29,16 @@ impl RealDisk {
         let filesystem = match &spec.filesystem {
             None => None,
             Some(spec) => {
-                let missing = || Failure::new(ErrorCode::NotFound, format!("there is no blob `{}`", spec.pickle));
-                let pickle = self.blobs.path(&spec.pickle).ok_or_else(missing)?;
+                let pickle = self.blob(&spec.pickle)?;
                 Some(PythonFilesystem { executable: spec.executable.clone(), path: spec.path.clone(), pickle })
             }
         };
         Ok(Storage::open(&spec.storage_path, filesystem)?.join(&spec.name))
+    }
+
+    fn blob(&self, hash: &str) -> Result<PathBuf, Failure> {
+        let missing = || Failure::new(ErrorCode::NotFound, format!("there is no blob `{hash}`"));
+        self.blobs.path(hash).ok_or_else(missing)
     }
 }
 
@@ -44,6 +54,8 @@ impl Disk for RealDisk {
                 (path, Some(mirror))
             }
         };
+        let mut asked = serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null);
+        let wanted = to_keep(&mut asked);
         let record = RunRecord {
             name: spec.name.clone(),
             run_id: id.as_str().to_owned(),
@@ -51,27 +63,47 @@ impl Disk for RealDisk {
             started: *now,
             ended: None,
             carril_version: VERSION.to_owned(),
-            owner: Owner::this_process(),
+            owner: self.owner.clone(),
             renewed: *now,
-            asked: serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null),
+            kept: still_kept(&path, &storage, &wanted),
+            asked,
         };
-        let directory = RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
-        let found = find_latest(&storage)?;
-        let listed = list_checkpoints(&storage)?;
-        let checkpoints = listed.into_iter().filter_map(|listed| Some((listed.name, listed.state.ok()?))).collect();
-        // Damaged ones keep their numbers: their files may still lie there.
-        let number = |name: &String| name.strip_prefix("checkpoint_")?.get(..6)?.parse::<u32>().ok();
-        let next = storage.names()?.iter().filter_map(number).max().map_or(0, |number| number + 1);
+        let mut directory =
+            RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
+        let Some(epoch) = take_epoch(&storage, &self.owner)? else {
+            let message =
+                format!("a run named `{}` is being started in `{}` by another head", spec.name, spec.storage_path);
+            return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
+        };
+        let checkpoints = Checkpoints::look(&storage)?;
         directory.write_params(config)?;
         let files = ReportFiles::open(&path, config, *now)?;
         let journal = Journal::open(&path.join("journal"))?;
+        let history = History::replay(Journal::read(&path.join("journal"))?);
         if let Some(mirror) = &mut mirror {
             // Before a worker starts: storage that cannot be written is found out now.
             mirror.round()?;
         }
+        let wanted = wanted.into_iter().map(|(name, hash)| self.blob(&hash).map(|blob| (name, hash, blob)));
+        directory.keep(&storage, &wanted.collect::<Result<Vec<_>, _>>()?)?;
         let disk = Box::new(RealRun { directory, files, journal });
-        Ok(RunOpened { disk, path, storage, checkpoints, next, set_aside: found.set_aside, mirror })
+        Ok(RunOpened { disk, path, storage, checkpoints, history, epoch, mirror })
     }
+}
+
+/// Takes out of the request which blobs the driver wants kept as files of the run, by name.
+fn to_keep(asked: &mut serde_json::Value) -> BTreeMap<String, String> {
+    let taken = asked.as_object_mut().and_then(|asked| asked.remove("kept"));
+    let wanted: BTreeMap<String, String> = taken.and_then(|kept| serde_json::from_value(kept).ok()).unwrap_or_default();
+    wanted.into_iter().filter(|(name, _)| KEPT.contains(&name.as_str())).collect()
+}
+
+/// What an earlier `fit` has left there and is wanted as it is: a function may drag many megabytes along.
+fn still_kept(run: &Path, storage: &Storage, wanted: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let mut kept = RunRecord::read(run).map(|record| record.kept).unwrap_or_default();
+    let is_there = |name: &str| storage.local_path().is_none_or(|directory| directory.join(name).exists());
+    kept.retain(|name, hash| wanted.get(name) == Some(hash) && is_there(name));
+    kept
 }
 
 fn explain(error: StoreError) -> Failure {

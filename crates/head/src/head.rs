@@ -1,16 +1,17 @@
 //! All runs and all nodes, and what is shared between them: the resources.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use carril_core::{Decision, Event, Placement, PlacementRequest, Share, Timer};
 use carril_proto::v1;
-use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec};
+use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec, RunStatus};
 
 use tokio::sync::oneshot;
 
 use crate::mirror::Mirror;
-use crate::outside::{Committed, OpenRequest, Outside, RunOpened};
-use crate::run::Run;
+use crate::outside::{Checkpoints, Committed, OpenRequest, Outside, RunOpened};
+use crate::run::{Run, budget_of, worker_of};
 use crate::watchers::Watcher;
 
 /// Runs that have ended are remembered, so that a late watcher still hears how.
@@ -52,11 +53,15 @@ impl Head {
             if let Ok(total) = node.total_resources() {
                 self.placement.add_node(from.clone(), total, node.devices.clone());
                 self.nodes.insert(from.clone(), node);
+                self.on_node_joined(from);
             }
             return;
         }
+        if let Some(Kind::Preempted(preempted)) = message.kind {
+            return self.on_node_preempted(from, &preempted.reason);
+        }
         let Some(node) = self.nodes.get(from) else { return };
-        let Some(id) = run_of(&message) else { return };
+        let Some(id) = worker_of(&message).map(|worker| RunId::new(worker.run_id.clone())) else { return };
         if let Some(run) = self.runs.get_mut(&id) {
             run.on_agent_message(node, message, &mut *self.outside);
         }
@@ -86,14 +91,15 @@ impl Head {
             let message = format!("a run named `{}` is being started in `{}`", spec.name, spec.storage_path);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
         }
-        let id = self.outside.fresh_run_id();
-        let asked = PlacementRequest {
-            run: id.clone(),
-            workers: spec.num_workers,
-            per_worker: spec.resources_per_worker.clone(),
-        };
+        let id = spec.continues.clone().map_or_else(|| self.outside.fresh_run_id(), RunId::new);
+        let asked = request_of(&id, &spec);
         // Before any file is made: what can never run leaves no trace.
-        match self.placement.ask(asked) {
+        // One that has run before fits somewhere: its node may only have to come back.
+        let decision = match spec.continues {
+            Some(_) => self.placement.ask_patiently(asked),
+            None => self.placement.ask(asked),
+        };
+        match decision {
             Decision::Never(failure) => Err(failure),
             decision => Ok((id, spec, decision)),
         }
@@ -110,17 +116,111 @@ impl Head {
             }
         };
         let (name, now) = (spec.name.clone(), self.outside.now());
-        let set_aside = opened.set_aside.clone();
-        let mut run = Run::new(id.clone(), spec, request, opened, now);
+        let reports = opened.checkpoints.kept.last().map_or(0, |(_, manifest)| manifest.iteration);
+        let (budget, lost) = match budget_of(&spec, &opened.history, reports) {
+            Ok(left) => left,
+            Err(failure) => {
+                self.give_back(id);
+                self.refuse(opened, failure, reply);
+                return;
+            }
+        };
+        let set_aside = opened.checkpoints.set_aside.clone();
+        let mut run = Run::new(id.clone(), spec, request, opened, budget, now);
         let path = run.location.clone();
         if let Decision::Waits(reason) = &decision {
             run.publish(v1::StateChanged { state: "waiting".into(), reason: reason.clone() }, &mut *self.outside);
         }
-        run.opened(set_aside, &mut *self.outside);
+        run.opened(set_aside, lost, &mut *self.outside);
+        if let Some(until) = run.free_at() {
+            let after = Duration::from_secs_f64((until - now).max(0.0));
+            self.outside.set_lease_timer(id.clone(), after);
+        }
         self.runs.insert(id.clone(), run);
         let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
         if let Decision::Placed(shares) = decision {
             self.start(id, shares);
+        }
+    }
+
+    /// The run has ended before this head could begin.
+    fn refuse(
+        &mut self,
+        mut opened: RunOpened,
+        failure: Failure,
+        reply: oneshot::Sender<Result<v1::RunReply, Failure>>,
+    ) {
+        let error = (failure.message.clone(), serde_json::json!({ "headline": failure.message, "failure": failure }));
+        let ended = opened.disk.end(RunStatus::Failed, self.outside.now(), Some(error));
+        let _ = reply.send(ended.and(Err(failure)));
+    }
+
+    pub fn on_latest_found(&mut self, id: &RunId, found: Result<Checkpoints, Failure>) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.on_latest_found(found, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn preempt_run(&mut self, id: &RunId, reason: String) -> Result<(), Failure> {
+        let run = self.runs.get_mut(id).ok_or_else(|| no_such_run(id))?;
+        let grace = Duration::from_secs_f64(run.spec.preemption_grace_s);
+        run.decide(Event::Preempted { reason, grace }, &mut *self.outside);
+        self.after(id);
+        Ok(())
+    }
+
+    fn on_node_joined(&mut self, node: &NodeId) {
+        for id in self.runs.keys().cloned().collect::<Vec<_>>() {
+            if self.runs.get_mut(&id).is_some_and(|run| run.is_freed_by(node)) {
+                self.start_if_free(&id);
+            }
+        }
+        for (id, shares) in self.placement.try_waiting() {
+            self.start(&id, shares);
+        }
+    }
+
+    /// A node cannot be seen, or can be again. That is told, and nothing else is done.
+    pub fn on_node_seen(&mut self, node: &NodeId, seen: bool) {
+        for run in self.runs.values_mut().filter(|run| !run.ended) {
+            if run.shares.iter().any(|share| share.node == *node) {
+                let how = if seen { "can be seen again" } else { "cannot be seen; its workers go on" };
+                run.publish(v1::Warning { text: format!("node `{node}` {how}") }, &mut *self.outside);
+            }
+        }
+    }
+
+    /// There is evidence that a node is gone, or its lease has run out: its workers do not run any more.
+    pub fn on_node_lost(&mut self, node: &NodeId, why: &str) {
+        if self.nodes.remove(node).is_none() {
+            return;
+        }
+        self.placement.remove_node(node);
+        let on_it = |decision: &Decision| matches!(decision, Decision::Placed(shares) if shares.iter().any(|share| share.node == *node));
+        let opening: Vec<RunId> =
+            self.opening.iter().filter(|(_, opening)| on_it(&opening.decision)).map(|(id, _)| id.clone()).collect();
+        for id in opening {
+            self.give_back(&id);
+            if let Some(opening) = self.opening.get_mut(&id) {
+                opening.decision = self.placement.ask_patiently(request_of(&id, &opening.spec));
+            }
+        }
+        for id in self.runs.keys().cloned().collect::<Vec<_>>() {
+            if let Some(run) = self.runs.get_mut(&id).filter(|run| !run.ended) {
+                run.on_node_lost(node, why, &mut *self.outside);
+                self.after(&id);
+            }
+        }
+    }
+
+    /// Every run with a worker on that node, or waiting for one, is preempted.
+    fn on_node_preempted(&mut self, node: &NodeId, reason: &str) {
+        let touched = |run: &&Run| run.shares.is_empty() || run.shares.iter().any(|share| share.node == *node);
+        let live = self.runs.values().filter(|run| !run.ended).filter(touched);
+        let ids: Vec<RunId> = live.map(|run| run.id.clone()).collect();
+        for id in ids {
+            let _ = self.preempt_run(&id, reason.to_owned());
         }
     }
 
@@ -245,13 +345,41 @@ impl Head {
             run.placed(node, now);
         }
         run.shares = shares;
-        run.decide(Event::Placed, &mut *self.outside);
-        self.after(id);
+        run.placed = true;
+        self.start_if_free(id);
+    }
+
+    /// Once nothing of an earlier head's attempt can still be running.
+    fn start_if_free(&mut self, id: &RunId) {
+        let Some(run) = self.runs.get_mut(id) else { return };
+        if run.placed && run.is_free(&self.nodes, self.outside.now()) {
+            run.placed = false;
+            run.decide(Event::Placed, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn on_lease_over(&mut self, id: &RunId) {
+        self.start_if_free(id);
+    }
+
+    fn place_again(&mut self, id: &RunId) {
+        self.give_back(id);
+        let Some(run) = self.runs.get_mut(id) else { return };
+        match self.placement.ask_patiently(request_of(id, &run.spec)) {
+            Decision::Placed(shares) => self.start(id, shares),
+            Decision::Waits(reason) | Decision::Never(Failure { message: reason, .. }) => {
+                run.publish(v1::StateChanged { state: "waiting".into(), reason }, &mut *self.outside);
+            }
+        }
     }
 
     /// Once a run has ended: its resources go to those that wait, and what it held in memory goes.
     fn after(&mut self, id: &RunId) {
-        let Some(run) = self.runs.get(id) else { return };
+        let Some(run) = self.runs.get_mut(id) else { return };
+        if std::mem::take(&mut run.misplaced) {
+            return self.place_again(id);
+        }
         if !run.ended {
             return;
         }
@@ -277,25 +405,10 @@ impl Head {
     }
 }
 
-fn no_such_run(id: &RunId) -> Failure {
-    Failure::new(ErrorCode::NotFound, format!("there is no run with the id `{id}` in this head"))
+fn request_of(id: &RunId, spec: &RunSpec) -> PlacementRequest {
+    PlacementRequest { run: id.clone(), workers: spec.num_workers, per_worker: spec.resources_per_worker.clone() }
 }
 
-fn run_of(message: &v1::AgentMessage) -> Option<RunId> {
-    use v1::agent_message::Kind;
-    let worker = match message.kind.as_ref()? {
-        Kind::Joined(_) => return None,
-        Kind::Started(m) => m.worker.as_ref(),
-        Kind::Ready(m) => m.worker.as_ref(),
-        Kind::Reports(m) => m.worker.as_ref(),
-        Kind::Returned(m) => m.worker.as_ref(),
-        Kind::Failed(m) => m.worker.as_ref(),
-        Kind::Exited(m) => m.worker.as_ref(),
-        Kind::Waits(m) => m.worker.as_ref(),
-        Kind::Output(m) => m.worker.as_ref(),
-        Kind::Stacks(m) => m.worker.as_ref(),
-        Kind::Prepared(m) => m.worker.as_ref(),
-        Kind::Uploaded(m) => m.worker.as_ref(),
-    };
-    worker.map(|worker| RunId::new(worker.run_id.clone()))
+fn no_such_run(id: &RunId) -> Failure {
+    Failure::new(ErrorCode::NotFound, format!("there is no run with the id `{id}` in this head"))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use carril_core::Timer;
 use carril_proto::v1;
-use carril_store::{Header, JournalRecord, Manifest, Shard, Storage};
-use carril_types::{Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
+use carril_store::{Header, History, JournalRecord, Manifest, Shard, Storage};
+use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
 use tokio::sync::mpsc;
 
 use crate::mirror::Mirror;
@@ -23,10 +23,14 @@ pub trait Outside: Send {
     fn set_progress_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_upkeep_due` after that time.
     fn set_upkeep_timer(&mut self, run: RunId, after: Duration);
+    /// Calls `Head::on_lease_over` after that time.
+    fn set_lease_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_watcher_ready` once the watcher of this run has room again.
     fn when_watcher_ready(&mut self, run: RunId, watcher: u64, sender: mpsc::Sender<v1::RunEvent>);
     /// Calls `Head::on_run_opened` when the run's files are there, or cannot be.
     fn open_run(&mut self, request: OpenRequest);
+    /// Calls `Head::on_latest_found` when every checkpoint was looked at, and the newest read in full.
+    fn find_latest(&mut self, run: RunId, storage: Storage);
     /// Calls `Head::on_committed` when it is done.
     fn commit(&mut self, run: RunId, commit: Commit);
     /// Deletes what was stored of a checkpoint that never will be one. Best effort: the next attempt sweeps too.
@@ -52,6 +56,8 @@ pub struct Commit {
     pub shards: Vec<Shard>,
     /// The files lie where they belong.
     pub in_place: bool,
+    /// Of this head: one that was followed by another commits nothing.
+    pub epoch: u64,
     /// Checkpoints that go once this one is there.
     pub displaced: Vec<String>,
     /// Brings the reports up to this one to storage elsewhere first: they are there when the checkpoint is.
@@ -73,6 +79,10 @@ impl Commit {
         if let Some(mirror) = &mut self.mirror {
             mirror.round()?;
         }
+        if !carril_store::is_current(&self.storage, self.epoch)? {
+            let message = format!("another head has taken the run in `{}`", self.storage.location());
+            return Err(Failure::new(ErrorCode::RunLive, message));
+        }
         let mut shards = self.shards.clone();
         if let Some(first) = shards.first_mut().filter(|_| self.in_place) {
             first.files = carril_store::prepare_in_place(&self.storage.join(&self.name))?;
@@ -90,13 +100,34 @@ pub struct RunOpened {
     /// A local directory: the run's own, or the one that is mirrored to its storage.
     pub path: PathBuf,
     pub storage: Storage,
-    /// What an earlier attempt has left, in order of its reports.
-    pub checkpoints: Vec<(String, Manifest)>,
+    pub checkpoints: Checkpoints,
+    pub history: History,
+    /// What this head has taken the run with.
+    pub epoch: u64,
+    pub mirror: Option<Mirror>,
+}
+
+/// The checkpoints of a run as its storage has them.
+pub struct Checkpoints {
+    /// Those that can be gone on from, in order of their reports.
+    pub kept: Vec<(String, Manifest)>,
     /// The number of the next one that nobody names.
     pub next: u32,
     /// Damaged ones, by name, and why.
     pub set_aside: Vec<(String, String)>,
-    pub mirror: Option<Mirror>,
+}
+
+impl Checkpoints {
+    /// Blocks: the newest one is read in full, and damaged ones are moved aside.
+    pub fn look(storage: &Storage) -> Result<Self, Failure> {
+        let found = carril_store::find_latest(storage)?;
+        let listed = carril_store::list_checkpoints(storage)?;
+        let kept = listed.into_iter().filter_map(|listed| Some((listed.name, listed.state.ok()?))).collect();
+        // Damaged ones keep their numbers: their files may still lie there.
+        let number = |name: &String| name.strip_prefix("checkpoint_")?.get(..6)?.parse::<u32>().ok();
+        let next = storage.names()?.iter().filter_map(number).max().map_or(0, |number| number + 1);
+        Ok(Self { kept, next, set_aside: found.set_aside })
+    }
 }
 
 /// Where runs are kept.

@@ -1,17 +1,19 @@
 //! One run in the head: its machine, its files, its watchers. Carries out the machine's commands one by one.
 
+mod attempts;
 mod ending;
 mod reports;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carril_core::{Command, Event, Outcome, RankStack, RunMachine, Share, WaitKind, summarize};
+use carril_core::{Budget, Command, Event, Outcome, RankStack, RunMachine, Share, WaitKind, summarize};
 use carril_proto::v1;
-use carril_store::{JournalRecord, Storage};
+use carril_store::{Fact, JournalRecord, Storage};
 use carril_types::{
-    ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value, WorkerKey,
+    Attempt, ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, Restart, RunId, RunSpec, RunStatus, Value,
+    WorkerKey,
 };
 use prost::Message;
 use tokio::sync::oneshot;
@@ -23,6 +25,7 @@ use crate::saving::Saving;
 use crate::watchers::Watchers;
 use crate::words::{describe, name_of};
 
+pub(crate) use self::attempts::budget_of;
 use self::ending::UPKEEP_EVERY;
 pub(crate) use self::reports::RankReport;
 use self::reports::options;
@@ -40,14 +43,22 @@ pub(crate) struct Run {
     pub storage: Option<Storage>,
     pub watchers: Watchers,
     pub shares: Vec<Share>,
+    /// The placement has found room; the group starts when nothing of an earlier head can still be running.
+    pub placed: bool,
+    /// The group needs another place.
+    pub misplaced: bool,
+    /// The nodes of the attempt that an earlier head has lost sight of, and when their leases are over.
+    earlier: (BTreeSet<NodeId>, f64),
     pub machine: RunMachine<RankReport>,
     /// `Closed` once the run has ended, so that a head that remembers many runs holds no file of theirs.
     disk: Box<dyn RunDisk>,
     automatic: Automatic,
     config: Value,
+    pub epoch: u64,
     pub saving: Saving,
     /// The number of the report that this attempt goes on from.
     reports: u64,
+    restarts: Vec<v1::Restarted>,
     /// Away while a round is going on.
     mirror: Option<Mirror>,
     /// The round that is going on began after the run's last word was written.
@@ -70,18 +81,19 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub fn new(id: RunId, spec: RunSpec, request: v1::RunRequest, opened: RunOpened, now: f64) -> Self {
+    pub fn new(id: RunId, spec: RunSpec, request: v1::RunRequest, opened: RunOpened, budget: Budget, now: f64) -> Self {
         let world = spec.num_workers;
-        let saving = Saving::new(opened.storage.location(), opened.checkpoints, opened.next);
-        let newest = saving.newest().cloned();
-        let reports = newest.as_ref().map_or(0, |newest| newest.iteration);
-        let before = newest.as_ref().and_then(|newest| {
-            let metrics: Metrics = newest.metrics.clone()?.into();
-            metrics.get("time_total_s")?.as_f64()
-        });
-        let machine = RunMachine::new(world, options(&spec, &saving, newest));
+        let saving = Saving::new(opened.storage.location(), opened.checkpoints);
+        let (reports, seconds) = saving.reached();
+        // Those of an earlier `fit` are told with that one's end.
+        let told = opened.history.restarts.iter().filter(|_| spec.continues.is_some());
+        let restarts = told.map(|(at, restart)| attempts::to_wire(*at, restart)).collect();
+        let nodes = opened.history.nodes.into_iter().filter(|_| spec.continues.is_some());
+        let earlier = (nodes.map(NodeId::new).collect(), now + carril_net::LEASE.as_secs_f64());
+        let options = options(&spec, &saving, budget, opened.history.next_attempt);
+        let machine = RunMachine::new(world, options);
         Self {
-            automatic: Automatic::new(id.clone(), now, reports, before.unwrap_or(0.0)),
+            automatic: Automatic::new(id.clone(), now, reports, seconds),
             id,
             function: request.function,
             environment: request.environment.into_iter().collect(),
@@ -90,11 +102,16 @@ impl Run {
             storage: Some(opened.storage),
             watchers: Watchers::new(),
             shares: Vec::new(),
+            placed: false,
+            misplaced: false,
+            earlier,
             machine,
             disk: opened.disk,
             config: request.config.unwrap_or_default().into(),
+            epoch: opened.epoch,
             saving,
             reports,
+            restarts,
             last_round: false,
             mirror: opened.mirror,
             ending: None,
@@ -114,12 +131,13 @@ impl Run {
     }
 
     /// The files are there: what was found among them is told.
-    pub fn opened(&mut self, set_aside: Vec<(String, String)>, outside: &mut dyn Outside) {
-        for (name, why) in set_aside {
-            let text = format!("checkpoint `{name}` is damaged and was set aside: {why}");
-            self.journal("CheckpointSetAside".into(), text.clone(), Vec::new(), outside);
-            self.publish(v1::Warning { text }, outside);
+    pub fn opened(&mut self, set_aside: Vec<(String, String)>, lost: Option<Restart>, outside: &mut dyn Outside) {
+        let opened = Fact::Opened { continues: self.spec.continues.is_some() };
+        self.journal_fact("Opened", String::new(), opened, outside);
+        if let Some(restart) = lost {
+            self.tell_restart(restart, outside);
         }
+        self.tell_set_aside(set_aside, outside);
         if let Some(newest) = self.saving.newest().cloned() {
             let reason = format!("goes on after report {} from `{}`", newest.iteration, newest.path);
             self.journal("Resumed".into(), reason.clone(), Vec::new(), outside);
@@ -148,6 +166,10 @@ impl Run {
 
     fn take_agent_message(&mut self, node: &v1::Node, message: v1::AgentMessage, outside: &mut dyn Outside) {
         use v1::agent_message::Kind;
+        // What an earlier attempt still has to say is of no use to anybody.
+        if worker_of(&message).is_some_and(|worker| Attempt(worker.attempt) != self.machine.attempt()) {
+            return;
+        }
         match message.kind {
             Some(Kind::Started(started)) => {
                 let (rank, how) = (rank_of(started.worker.as_ref()), started.how.clone());
@@ -181,7 +203,7 @@ impl Run {
             Some(Kind::Returned(returned)) => {
                 let rank = rank_of(returned.worker.as_ref());
                 let value = Some(returned.value).filter(|hash| !hash.is_empty());
-                self.decide(Event::WorkerReturned { rank, value }, outside);
+                self.decide(Event::WorkerReturned { rank, value, preempted: returned.preempted }, outside);
             }
             Some(Kind::Failed(failed)) => {
                 let mut failure: carril_types::WorkerFailure = failed.failure.unwrap_or_default().into();
@@ -212,8 +234,14 @@ impl Run {
             }
             Some(Kind::Stacks(gathered)) => self.on_stacks(gathered.stacks, outside),
             Some(Kind::Prepared(prepared)) => self.on_prepared(prepared, outside),
-            Some(Kind::Uploaded(uploaded)) => self.on_uploaded(uploaded, outside),
-            Some(Kind::Joined(_)) | None => {}
+            Some(Kind::Uploaded(uploaded)) => {
+                self.on_uploaded(&NodeId::new(node.id.clone()), uploaded, outside);
+            }
+            Some(Kind::Halted(halted)) => {
+                let rank = rank_of(halted.worker.as_ref());
+                self.decide(Event::WorkerHalted { rank, halted: halted.halted }, outside);
+            }
+            Some(Kind::Joined(_) | Kind::Preempted(_)) | None => {}
         }
     }
 
@@ -263,6 +291,7 @@ impl Run {
             metrics: self.last.clone().map(Into::into),
             workers: self.started.clone(),
             checkpoints: self.saving.count() as u64,
+            attempt: self.machine.attempt().0,
         }
     }
 
@@ -300,7 +329,21 @@ impl Run {
     }
 
     fn journal(&mut self, event: String, reason: String, commands: Vec<String>, outside: &mut dyn Outside) {
-        let record = JournalRecord { at: outside.now(), event, reason, commands };
+        self.append(JournalRecord { at: outside.now(), event, reason, commands, fact: None }, outside);
+    }
+
+    fn journal_fact(&mut self, event: &str, reason: String, fact: Fact, outside: &mut dyn Outside) {
+        let record = JournalRecord {
+            at: outside.now(),
+            event: event.to_owned(),
+            reason,
+            fact: Some(fact),
+            ..Default::default()
+        };
+        self.append(record, outside);
+    }
+
+    fn append(&mut self, record: JournalRecord, outside: &mut dyn Outside) {
         if let Err(failure) = self.disk.journal(&record) {
             self.publish(v1::Warning { text: failure.message }, outside);
         }
@@ -315,7 +358,18 @@ impl Run {
                 }
                 self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);
             }
-            Command::StartGroup { attempt } => self.start_group(attempt.0, outside),
+            Command::StartGroup { attempt, reports } => self.start_group(attempt, reports, outside),
+            Command::FindLatest => self.find_latest(outside),
+            Command::Place => self.misplaced = true,
+            Command::TellRestart(restart) => self.tell_restart(restart, outside),
+            Command::AskForCheckpoint { attempt, reason, grace } => {
+                let (run_id, deadline) = (self.id.as_str().to_owned(), outside.now() + grace.as_secs_f64());
+                for share in &self.shares {
+                    let (run_id, reason) = (run_id.clone(), reason.clone());
+                    let ask = v1::AskForCheckpoint { run_id, attempt: attempt.0, reason, deadline };
+                    outside.to_agent(&share.node, ask.into());
+                }
+            }
             Command::StopGroup { attempt, grace } => {
                 let run_id = self.id.as_str().to_owned();
                 for share in &self.shares {
@@ -341,13 +395,18 @@ impl Run {
         }
     }
 
-    fn start_group(&mut self, attempt: u32, outside: &mut dyn Outside) {
+    fn start_group(&mut self, attempt: Attempt, reports: u64, outside: &mut dyn Outside) {
+        let nodes = self.shares.iter().map(|share| share.node.as_str().to_owned()).collect();
+        self.journal_fact("AttemptBegun", String::new(), Fact::AttemptBegun { attempt, nodes }, outside);
+        self.mirror_now(outside);
+        self.reports = reports;
+        self.started.clear();
         let mut next_rank = 0;
         for (node_rank, share) in self.shares.iter().enumerate() {
             let count = share.devices.len() as u32;
             let group = v1::Group {
                 run_id: self.id.as_str().to_owned(),
-                attempt,
+                attempt: attempt.0,
                 ranks: (next_rank..next_rank + count).collect(),
                 world_size: self.spec.num_workers,
                 node_rank: node_rank as u32,
@@ -426,6 +485,26 @@ impl Run {
         if let Err(failure) = self.disk.flush() {
             self.publish(v1::Warning { text: failure.message }, outside);
         }
+    }
+}
+
+/// Whose word it is.
+pub(crate) fn worker_of(message: &v1::AgentMessage) -> Option<&v1::WorkerKey> {
+    use v1::agent_message::Kind;
+    match message.kind.as_ref()? {
+        Kind::Joined(_) | Kind::Preempted(_) => None,
+        Kind::Started(m) => m.worker.as_ref(),
+        Kind::Ready(m) => m.worker.as_ref(),
+        Kind::Reports(m) => m.worker.as_ref(),
+        Kind::Returned(m) => m.worker.as_ref(),
+        Kind::Failed(m) => m.worker.as_ref(),
+        Kind::Exited(m) => m.worker.as_ref(),
+        Kind::Waits(m) => m.worker.as_ref(),
+        Kind::Output(m) => m.worker.as_ref(),
+        Kind::Stacks(m) => m.worker.as_ref(),
+        Kind::Prepared(m) => m.worker.as_ref(),
+        Kind::Uploaded(m) => m.worker.as_ref(),
+        Kind::Halted(m) => m.worker.as_ref(),
     }
 }
 

@@ -4,14 +4,14 @@
 //! SAVING-1: a report with a checkpoint, and every one after it, reaches the watchers when the checkpoint is settled: what a
 //!   callback is given exists.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use carril_core::{Event, Kept};
 use carril_proto::v1;
 use carril_store::{Header, Manifest, Shard, StoredFile, json_of};
-use carril_types::{Failure, Metrics, Rank, Value};
+use carril_types::{Failure, Metrics, NodeId, Rank, Value};
 
-use crate::outside::{Commit, Committed, Outside};
+use crate::outside::{Checkpoints, Commit, Committed, Outside};
 use crate::run::{Run, rank_of};
 
 /// A checkpoint on its way.
@@ -21,9 +21,10 @@ struct Save {
     metrics: Metrics,
     shards: Vec<Shard>,
     in_place: Option<String>,
-    /// Agents that were asked to upload, and those that have.
-    uploads: usize,
-    uploaded: usize,
+    /// Agents that were asked to upload, and have not told of it yet.
+    uploading: BTreeSet<NodeId>,
+    /// Something of it is in the storage.
+    uploaded: bool,
     displaced: Vec<u64>,
     began: f64,
 }
@@ -48,19 +49,18 @@ pub(crate) struct Saving {
 }
 
 impl Saving {
-    pub fn new(location: &str, checkpoints: Vec<(String, Manifest)>, next: u32) -> Self {
-        let kept = checkpoints.into_iter().zip(0..).map(|((name, manifest), index)| {
-            let checkpoint = v1::Checkpoint {
-                index,
-                path: format!("{}/{name}", location.trim_end_matches('/')),
-                metrics: Some(manifest.reported().into()),
-                iteration: manifest.iteration,
-            };
-            (manifest.iteration, (name, checkpoint))
-        });
-        let kept = kept.collect();
+    pub fn new(location: &str, checkpoints: Checkpoints) -> Self {
+        let Checkpoints { kept, next, .. } = checkpoints;
+        let kept = as_kept(location, kept);
         let (saves, held) = (BTreeMap::new(), VecDeque::new());
         Self { saves, kept, held, next, first_size_told: false, stall: 0.0, upload: 0.0 }
+    }
+
+    /// For the next attempt: what the last one has not brought to its end is forgotten.
+    pub fn begin_anew(&mut self, location: &str, checkpoints: Checkpoints) {
+        self.saves.clear();
+        self.kept = as_kept(location, checkpoints.kept);
+        self.next = self.next.max(checkpoints.next);
     }
 
     pub fn count(&self) -> usize {
@@ -69,6 +69,15 @@ impl Saving {
 
     pub fn newest(&self) -> Option<&v1::Checkpoint> {
         self.kept.values().next_back().map(|(_, checkpoint)| checkpoint)
+    }
+
+    /// How many reports the newest one has behind it, and how many seconds they took.
+    pub fn reached(&self) -> (u64, f64) {
+        let seconds = self.newest().and_then(|newest| {
+            let metrics: Metrics = newest.metrics.clone()?.into();
+            metrics.get("time_total_s")?.as_f64()
+        });
+        (self.newest().map_or(0, |newest| newest.iteration), seconds.unwrap_or(0.0))
     }
 
     /// What the retention starts from.
@@ -139,7 +148,7 @@ impl Run {
             Ok(owned) => owned,
             Err(conflict) => return self.reject(iteration, conflict.into(), outside),
         };
-        let mut orders: BTreeMap<carril_types::NodeId, Vec<v1::Shard>> = BTreeMap::new();
+        let mut orders: BTreeMap<NodeId, Vec<v1::Shard>> = BTreeMap::new();
         for (shard, files) in save.shards.iter().zip(owned) {
             let files = files.iter().map(to_wire).collect();
             let spool = shard.spool.display().to_string();
@@ -147,7 +156,8 @@ impl Run {
                 orders.entry(node.clone()).or_default().push(v1::Shard { rank: shard.rank.0, spool, files });
             }
         }
-        let (name, count) = (save.name.clone(), orders.len());
+        let name = save.name.clone();
+        let uploading = orders.keys().cloned().collect();
         for (node, shards) in orders {
             let order = v1::UploadCheckpoint {
                 run_id: self.id.as_str().to_owned(),
@@ -161,19 +171,28 @@ impl Run {
             outside.to_agent(&node, order.into());
         }
         if let Some(save) = self.saving.saves.get_mut(&iteration) {
-            save.uploads = count;
+            (save.uploading, save.uploaded) = (uploading, true);
         }
     }
 
-    pub(crate) fn on_uploaded(&mut self, uploaded: v1::CheckpointUploaded, outside: &mut dyn Outside) {
+    /// What a lost node was to bring will not come.
+    pub(crate) fn reject_uploads_of(&mut self, node: &NodeId, failure: &Failure, outside: &mut dyn Outside) {
+        let waiting = self.saving.saves.iter().filter(|(_, save)| save.uploading.contains(node));
+        let iterations: Vec<u64> = waiting.map(|(iteration, _)| *iteration).collect();
+        for iteration in iterations {
+            self.reject(iteration, failure.clone(), outside);
+        }
+    }
+
+    pub(crate) fn on_uploaded(&mut self, from: &NodeId, uploaded: v1::CheckpointUploaded, outside: &mut dyn Outside) {
         let iteration = uploaded.iteration;
         // One that was given up in the meantime is not there any more.
         let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
         if let Some(failure) = uploaded.failure {
             return self.reject(iteration, failure.into(), outside);
         }
-        save.uploaded += 1;
-        if save.uploaded == save.uploads {
+        save.uploading.remove(from);
+        if save.uploading.is_empty() {
             self.commit(iteration, outside);
         }
     }
@@ -196,6 +215,7 @@ impl Run {
             header,
             shards: std::mem::take(&mut save.shards),
             in_place: save.in_place.is_some(),
+            epoch: self.epoch,
             displaced,
             mirror,
         };
@@ -252,9 +272,7 @@ impl Run {
     pub(crate) fn give_up(&mut self, iteration: u64, outside: &mut dyn Outside) {
         let save = self.saving.saves.remove(&iteration);
         let elsewhere = self.storage.as_ref().filter(|storage| storage.local_path().is_none());
-        if let (Some(save), Some(storage)) =
-            (save.filter(|save| save.uploads > 0 && save.in_place.is_none()), elsewhere)
-        {
+        if let (Some(save), Some(storage)) = (save.filter(|save| save.uploaded && save.in_place.is_none()), elsewhere) {
             outside.discard(storage.join(&save.name));
         }
         self.drop_checkpoint(Some(iteration), outside);
@@ -301,6 +319,19 @@ impl Run {
         let kept = |iteration| self.saving.kept.get(&iteration).map(|(_, checkpoint)| checkpoint.clone());
         self.machine.kept_checkpoints().filter_map(kept).collect()
     }
+}
+
+fn as_kept(location: &str, checkpoints: Vec<(String, Manifest)>) -> BTreeMap<u64, (String, v1::Checkpoint)> {
+    let kept = checkpoints.into_iter().zip(0..).map(|((name, manifest), index)| {
+        let checkpoint = v1::Checkpoint {
+            index,
+            path: format!("{}/{name}", location.trim_end_matches('/')),
+            metrics: Some(manifest.reported().into()),
+            iteration: manifest.iteration,
+        };
+        (manifest.iteration, (name, checkpoint))
+    });
+    kept.collect()
 }
 
 fn from_wire(shard: v1::Shard) -> Shard {

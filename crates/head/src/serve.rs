@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::head::Head;
 use crate::mirror::Mirror;
-use crate::outside::{Commit, Disk, OpenRequest, Outside};
+use crate::outside::{Checkpoints, Commit, Disk, OpenRequest, Outside};
 
 /// The files are written out at least after this many jobs, also when more are waiting.
 const FLUSH_EVERY: usize = 64;
@@ -132,9 +132,22 @@ impl Outside for World {
         });
     }
 
+    fn set_lease_timer(&mut self, run: RunId, after: Duration) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            handle.tell(move |head| head.on_lease_over(&run));
+        });
+    }
+
     fn open_run(&mut self, request: OpenRequest) {
         let (disk, id) = (self.disk.clone(), request.id.clone());
         self.aside(move || disk.open_run(&request), move |head, result| head.on_run_opened(&id, result.flatten()));
+    }
+
+    fn find_latest(&mut self, run: RunId, storage: Storage) {
+        let look = move || Checkpoints::look(&storage);
+        self.aside(look, move |head, result| head.on_latest_found(&run, result.flatten()));
     }
 
     fn commit(&mut self, run: RunId, mut commit: Commit) {

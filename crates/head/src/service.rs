@@ -114,6 +114,14 @@ impl v1::head_server::Head for HeadService {
         Ok(Response::new(v1::StopReply {}))
     }
 
+    async fn preempt_run(&self, request: Request<v1::PreemptRequest>) -> Answer<v1::PreemptReply> {
+        let request = request.into_inner();
+        let run = RunId::new(request.run_id);
+        let told = self.head.ask(move |head| head.preempt_run(&run, request.reason)).await;
+        told.and_then(|told| told).map_err(to_status)?;
+        Ok(Response::new(v1::PreemptReply {}))
+    }
+
     async fn runs(&self, _: Request<v1::RunsRequest>) -> Answer<v1::RunsReply> {
         let runs = self.head.ask(|head| head.runs()).await.map_err(to_status)?;
         Ok(Response::new(v1::RunsReply { runs }))

@@ -13,8 +13,10 @@ pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
         Event::WorkerWaits { rank, kind, sequence, .. } => {
             (format!("WorkerWaits: rank {rank}, {} {}", kind.name(), sequence + 1), false)
         }
-        Event::TimerFired(Timer::Gather) => ("TimerFired: the failures are gathered".into(), false),
-        Event::TimerFired(timer) => (format!("TimerFired: {timer:?}"), false),
+        Event::TimerFired(Timer::Gather(_)) => ("TimerFired: the failures are gathered".into(), false),
+        Event::TimerFired(Timer::Hang(_)) => ("TimerFired: time to look for ranks without progress".into(), false),
+        Event::TimerFired(Timer::Warn) => ("TimerFired: a wait or a start goes on".into(), false),
+        Event::TimerFired(Timer::Preempt) => ("TimerFired: the time for a last checkpoint is over".into(), false),
         Event::StacksGathered(_) => ("StacksGathered".into(), true),
         Event::Placed => ("Placed".into(), true),
         Event::Refused(failure) => (format!("Refused: {}", failure.message), true),
@@ -34,6 +36,12 @@ pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
         Event::WorkerNotStarted { rank, failure } => {
             (format!("WorkerNotStarted: rank {rank}, {}", failure.message), true)
         }
+        Event::WorkerHalted { rank, halted } => {
+            (format!("WorkerHalted: rank {rank}, {}", if *halted { "stopped" } else { "goes on" }), true)
+        }
+        Event::NodeLost { failure, .. } => (format!("NodeLost: {}", failure.message), true),
+        Event::LatestFound { .. } => ("LatestFound".into(), true),
+        Event::Preempted { reason, grace } => (format!("Preempted: {reason}, {grace:?} for a checkpoint"), true),
         Event::StopRequested { reason, force } => (format!("StopRequested: {reason}, force {force}"), true),
     };
     (Described::Text(text), always)
@@ -61,7 +69,13 @@ impl From<Described> for String {
 pub(crate) fn name_of(command: &Command<RankReport>) -> Option<String> {
     match command {
         Command::ChangeStatus(status) => Some(format!("ChangeStatus: {status}")),
-        Command::StartGroup { attempt } => Some(format!("StartGroup: attempt {}", attempt.0)),
+        Command::StartGroup { attempt, reports } => {
+            Some(format!("StartGroup: attempt {}, after report {reports}", attempt.0))
+        }
+        Command::FindLatest => Some("FindLatest".to_owned()),
+        Command::Place => Some("Place".to_owned()),
+        Command::TellRestart(restart) => Some(format!("Restart: attempt {}, {}", restart.attempt.0, restart.reason)),
+        Command::AskForCheckpoint { grace, .. } => Some(format!("AskForCheckpoint: within {grace:?}")),
         Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0)),
         Command::EndRun(ending) => Some(format!("EndRun: {}, {}", ending.status, ending.headline)),
         Command::GatherStacks { .. } => Some("GatherStacks".to_owned()),

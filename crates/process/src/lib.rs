@@ -5,9 +5,15 @@
 //! A child that put itself into a session of its own becomes a child of the agent when its parent dies, because the agent
 //! is a subreaper. It is told apart by the environment it was executed with, where it was executed; one that was only
 //! forked has none of its own and is taken for the worker's whose death brought it here.
+//!
+//! PROCESS-1: a process in the agent's own session is no worker's, and is left alone: workers have sessions of their own.
+//! PROCESS-2: a child that is being started is waited for by whoever starts it, and by nobody else.
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use carril_types::WorkerKey;
 use nix::sys::signal::{Signal, kill};
@@ -17,12 +23,24 @@ use nix::unistd::Pid;
 /// A process that keeps forking while it is hunted is given up after so many rounds.
 const ROUNDS: usize = 50;
 
+/// How many children are being started at the moment.
+static SPAWNING: AtomicUsize = AtomicUsize::new(0);
+
 #[derive(Clone, Copy, Debug)]
 struct Process {
     pid: u32,
     parent: u32,
     session: u32,
     zombie: bool,
+}
+
+/// Starts a child. One whose program cannot be executed ends at once, and the standard library insists on being the one
+/// that collects it.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    SPAWNING.fetch_add(1, Ordering::SeqCst);
+    let child = command.spawn();
+    SPAWNING.fetch_sub(1, Ordering::SeqCst);
+    child
 }
 
 pub fn send_signal(pid: u32, signal: Signal) {
@@ -34,8 +52,8 @@ pub fn send_signal(pid: u32, signal: Signal) {
 pub fn kill_leftovers(key: &WorkerKey, session: u32, known: &BTreeSet<u32>, starting: bool) {
     let agent = std::process::id();
     repeat(|process| {
-        let orphan = process.parent == agent && !known.contains(&process.pid);
-        if orphan && process.zombie {
+        let orphan = is_orphan(process, known);
+        if orphan && process.zombie && !starting {
             reap(process.pid);
         }
         let of_session = process.session == session && process.pid != agent;
@@ -66,15 +84,21 @@ pub fn kill_everything() {
         }
         child
     });
-    reap_orphans(&BTreeSet::new());
+    processes().iter().filter(|process| process.zombie && process.parent == own).for_each(|process| reap(process.pid));
 }
 
-/// Collects children that ended by themselves and are nobody's.
+/// Collects children that ended by themselves and are nobody's. Not for while workers are starting: one of them may have
+/// ended before it is known.
 pub fn reap_orphans(known: &BTreeSet<u32>) {
-    let own = std::process::id();
-    for process in processes().into_iter().filter(|p| p.zombie && p.parent == own && !known.contains(&p.pid)) {
+    for process in processes().into_iter().filter(|process| process.zombie && is_orphan(process, known)) {
         reap(process.pid);
     }
+}
+
+/// A child of this process that it has not started for itself.
+fn is_orphan(process: &Process, known: &BTreeSet<u32>) -> bool {
+    let own_session = nix::unistd::getsid(None).map_or(0, |session| session.as_raw() as u32);
+    process.parent == std::process::id() && !known.contains(&process.pid) && process.session != own_session
 }
 
 /// Kills all that `is_meant` says, and what they may have forked meanwhile, until a round finds nothing alive.
@@ -124,6 +148,10 @@ fn is_below(pid: u32, ancestor: u32) -> bool {
 }
 
 fn reap(pid: u32) {
+    // Asked after the process was seen: what is being started now was not there then, or is let be.
+    if SPAWNING.load(Ordering::SeqCst) > 0 {
+        return;
+    }
     let _ = waitpid(Pid::from_raw(pid as i32), Some(WaitPidFlag::WNOHANG));
 }
 

@@ -164,9 +164,10 @@ impl v1::Node {
 /// Wraps one kind of a `oneof`, so that a message reads as what it is at the place where it is sent.
 macro_rules! kinds {
     ($message:ident, $module:ident, $($kind:ident($inner:ident)),* $(,)?) => {
-        $(impl From<v1::$inner> for v1::$message {
+        $(#[allow(clippy::needless_update)] // most have no other field
+        impl From<v1::$inner> for v1::$message {
             fn from(inner: v1::$inner) -> Self {
-                v1::$message { kind: Some(v1::$module::Kind::$kind(inner)) }
+                v1::$message { kind: Some(v1::$module::Kind::$kind(inner)), ..Default::default() }
             }
         })*
     };
@@ -182,7 +183,8 @@ kinds!(
     Warning(Warning),
     Failed(WorkersFailed),
     Ended(RunEnded),
-    Started(WorkersStarted)
+    Started(WorkersStarted),
+    Restarted(Restarted)
 );
 kinds!(
     AgentOrder,
@@ -193,7 +195,8 @@ kinds!(
     WaitOver(WaitOver),
     Stacks(GatherStacks),
     Upload(UploadCheckpoint),
-    Drop(DropCheckpoint)
+    Drop(DropCheckpoint),
+    Ask(AskForCheckpoint)
 );
 kinds!(
     AgentMessage,
@@ -209,7 +212,9 @@ kinds!(
     Output(WorkerOutput),
     Stacks(StacksGathered),
     Prepared(CheckpointPrepared),
-    Uploaded(CheckpointUploaded)
+    Uploaded(CheckpointUploaded),
+    Halted(WorkerHalted),
+    Preempted(NodePreempted)
 );
 kinds!(
     WorkerMessage,
@@ -219,7 +224,7 @@ kinds!(
     Returned(WorkerReturned),
     Failed(WorkerFailed)
 );
-kinds!(WorkerOrder, worker_order, Assignment(Assignment), Exit(Exit));
+kinds!(WorkerOrder, worker_order, Assignment(Assignment), Exit(Exit), Preempt(Preempt));
 
 #[cfg(test)]
 mod tests {

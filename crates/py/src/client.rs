@@ -202,6 +202,11 @@ impl Run {
         event.map(|event| events::to_python(py, event)).transpose()
     }
 
+    fn preempt(&self, py: Python<'_>, reason: String) -> PyResult<()> {
+        let runtime = runtime().map_err(|failure| raise(py, failure))?;
+        leave(py, runtime.handle(), self.client.preempt_run(self.run_id.clone(), reason))
+    }
+
     #[pyo3(signature = (reason, force=false))]
     fn stop(&self, py: Python<'_>, reason: String, force: bool) -> PyResult<()> {
         let runtime = runtime().map_err(|failure| raise(py, failure))?;

@@ -49,6 +49,10 @@ pub fn to_python(py: Python<'_>, event: Kind) -> PyResult<(&'static str, Bound<'
             dict.set_item("failures", failures(py, failed.failures)?)?;
             "failed"
         }
+        Kind::Restarted(told) => {
+            restarted_into(&dict, told)?;
+            "restarted"
+        }
         Kind::Ended(ended) => {
             ended_into(py, &dict, ended)?;
             "ended"
@@ -68,7 +72,21 @@ fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> 
     dict.set_item("checkpoints", checkpoints)?;
     dict.set_item("return_values", ended.return_values)?;
     dict.set_item("iterations", ended.iterations)?;
-    dict.set_item("seconds", ended.seconds)
+    dict.set_item("seconds", ended.seconds)?;
+    let restarts = PyList::empty(py);
+    for told in ended.restarts {
+        let restart = PyDict::new(py);
+        restarted_into(&restart, told)?;
+        restarts.append(restart)?;
+    }
+    dict.set_item("restarts", restarts)
+}
+
+fn restarted_into(dict: &Bound<'_, PyDict>, told: v1::Restarted) -> PyResult<()> {
+    dict.set_item("attempt", told.attempt)?;
+    dict.set_item("reason", told.reason)?;
+    dict.set_item("code", told.code)?;
+    dict.set_item("at", told.at)
 }
 
 fn metrics(py: Python<'_>, map: Option<v1::ValueMap>) -> PyResult<Bound<'_, PyDict>> {

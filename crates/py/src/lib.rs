@@ -27,5 +27,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<values::Opaque>()?;
     module.add_function(wrap_pyfunction!(values::to_plain, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
+    module.add_function(wrap_pyfunction!(session::shield_from_preemption, module)?)?;
     Ok(())
 }

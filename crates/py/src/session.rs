@@ -108,7 +108,8 @@ impl Session {
     ) -> PyResult<()> {
         let metrics = to_metrics(metrics, Unpicklable::Refuse)?;
         let saving = saving_of(py, mode)?;
-        let options = ReportOptions { checkpoint: directory, give_away: r#move, name: checkpoint_name, saving };
+        let last = directory.is_some() && self.inner.is_preempted();
+        let options = ReportOptions { checkpoint: directory, give_away: r#move, name: checkpoint_name, saving, last };
         let runtime = self.inner.runtime();
         if self.inner.is_ahead() {
             leave(py, runtime, self.inner.wait_for_room())?;
@@ -120,7 +121,9 @@ impl Session {
             stall = began.elapsed();
         }
         self.inner.report(metrics, &options, stall).map_err(|error| raise(py, error.into()))?;
-        if self.inner.waits_for_commit(&options) {
+        if last {
+            leave(py, runtime, self.inner.wait_for_end())?;
+        } else if self.inner.waits_for_commit(&options) {
             leave(py, runtime, self.inner.latest_checkpoint())?;
         }
         Ok(())
@@ -146,6 +149,10 @@ impl Session {
         leave(py, self.inner.runtime(), settled)?;
         let kept = leave(py, self.inner.runtime(), self.inner.checkpoints())?;
         kept.into_iter().map(|checkpoint| events::checkpoint(py, checkpoint)).collect()
+    }
+
+    fn preemption(&self) -> Option<(String, f64)> {
+        self.inner.preemption()
     }
 
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
@@ -199,6 +206,11 @@ impl Session {
             Ok(())
         })
     }
+}
+
+#[pyfunction]
+pub fn shield_from_preemption() {
+    carril_worker::shield_from_preemption();
 }
 
 fn saving_of(py: Python<'_>, mode: &str) -> PyResult<Saving> {

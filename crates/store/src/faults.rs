@@ -5,6 +5,7 @@
 //! names each point, so that a test can enumerate the calls of a save and then fail each one.
 //! In the log a point is a line `<n> <name> <path>`, written before the call that it stands for; the one that failed ends in ` fired`.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -66,8 +67,31 @@ impl Plan {
     }
 }
 
+thread_local! {
+    static CRASH: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// What a panic carries that stands for the death of the process at a point.
+pub struct Crashed;
+
+/// The work of this thread ends with a panic, as if its process had been killed, before the n-th call from here.
+/// `None` takes that back.
+pub fn crash_at(calls: Option<u64>) {
+    CRASH.set(calls);
+}
+
+fn crash_if_due() {
+    let Some(calls) = CRASH.get() else { return };
+    if calls <= 1 {
+        CRASH.set(None);
+        std::panic::resume_unwind(Box::new(Crashed));
+    }
+    CRASH.set(Some(calls - 1));
+}
+
 /// Stands before a call of a save. A plan that cannot be read is a mistake in a test: it ends the process.
 pub(crate) fn point(name: &str, path: &Path) -> io::Result<()> {
+    crash_if_due();
     if !PERHAPS.load(Ordering::Relaxed) {
         return Ok(());
     }

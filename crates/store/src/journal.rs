@@ -7,13 +7,15 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 
+use carril_types::{Attempt, Restart};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 
 const SEGMENT: u64 = 16 << 20;
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// The words are for people; what a later head goes by is the fact.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JournalRecord {
     /// Unix time in seconds, by the head's clock.
     pub at: f64,
@@ -22,6 +24,52 @@ pub struct JournalRecord {
     pub reason: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fact: Option<Fact>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fact {
+    /// A head has taken the run; `continues` when the same driver lost the head before.
+    Opened {
+        continues: bool,
+    },
+    AttemptBegun {
+        attempt: Attempt,
+        nodes: Vec<String>,
+    },
+    Restarted(Restart),
+}
+
+/// What the heads before have left of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct History {
+    /// The number of the next attempt.
+    pub next_attempt: Attempt,
+    /// Where the last one ran.
+    pub nodes: Vec<String>,
+    /// Since the driver called `fit`, with their times.
+    pub restarts: Vec<(f64, Restart)>,
+}
+
+impl History {
+    /// The facts in order, each taken for what it says.
+    pub fn replay(records: impl IntoIterator<Item = JournalRecord>) -> Self {
+        let mut history = Self::default();
+        for record in records {
+            match record.fact {
+                Some(Fact::Opened { continues: false }) => history.restarts.clear(),
+                Some(Fact::AttemptBegun { attempt, nodes }) => {
+                    history.next_attempt = history.next_attempt.max(Attempt(attempt.0 + 1));
+                    history.nodes = nodes;
+                }
+                Some(Fact::Restarted(restart)) => history.restarts.push((record.at, restart)),
+                Some(Fact::Opened { continues: true }) | None => {}
+            }
+        }
+        history
+    }
 }
 
 pub struct Journal {
@@ -101,7 +149,13 @@ mod tests {
     use super::*;
 
     fn record(event: &str) -> JournalRecord {
-        JournalRecord { at: 1.5, event: event.into(), reason: "because".into(), commands: vec!["do".into()] }
+        JournalRecord {
+            at: 1.5,
+            event: event.into(),
+            reason: "because".into(),
+            commands: vec!["do".into()],
+            fact: None,
+        }
     }
 
     #[test]
@@ -118,5 +172,37 @@ mod tests {
         journal.append(&record("three")).unwrap();
         let events: Vec<String> = Journal::read(directory.path()).unwrap().into_iter().map(|r| r.event).collect();
         assert_eq!(events, ["one", "three"]);
+    }
+
+    #[test]
+    fn a_later_head_counts_on_and_a_later_fit_begins_its_budgets_anew() {
+        let restart = |attempt| Restart {
+            attempt: Attempt(attempt),
+            reason: "rank 0 failed".into(),
+            code: carril_types::ErrorCode::UserException,
+            headline: "rank 0 failed".into(),
+            reports: 3,
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let replayed = |facts: Vec<Fact>| {
+            let mut journal = Journal::open(directory.path()).unwrap();
+            for fact in facts {
+                journal.append(&JournalRecord { fact: Some(fact), ..record("fact") }).unwrap();
+            }
+            History::replay(Journal::read(directory.path()).unwrap())
+        };
+        let first = vec![
+            Fact::Opened { continues: false },
+            Fact::AttemptBegun { attempt: Attempt(0), nodes: vec!["one".into()] },
+            Fact::Restarted(restart(1)),
+            Fact::AttemptBegun { attempt: Attempt(1), nodes: vec!["two".into()] },
+        ];
+        let history = replayed(first);
+        assert_eq!((history.next_attempt, history.restarts.len()), (Attempt(2), 1));
+        assert_eq!(history.nodes, ["two"]);
+        let history = replayed(vec![Fact::Opened { continues: true }, Fact::Restarted(restart(2))]);
+        assert_eq!((history.next_attempt, history.restarts.len()), (Attempt(2), 2));
+        let history = replayed(vec![Fact::Opened { continues: false }]);
+        assert_eq!((history.next_attempt, history.restarts.len()), (Attempt(2), 0));
     }
 }

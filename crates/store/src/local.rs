@@ -108,6 +108,16 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     flush_directory(parent_of(path))
 }
 
+/// False where the file is there already. One that a crash has left empty counts as there.
+pub(crate) fn create(path: &Path, bytes: &[u8]) -> Result<bool, StoreError> {
+    make_parent(path)?;
+    match File::options().write(true).create_new(true).open(path) {
+        Ok(mut file) => file.write_all(bytes).map(|()| true).map_err(StoreError::io("write", path)),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(StoreError::io("make", path)(error)),
+    }
+}
+
 pub(crate) fn list(root: &Path) -> Result<Vec<Entry>, StoreError> {
     if !root.is_dir() {
         return Ok(Vec::new());

@@ -15,7 +15,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use object_store::{Error, ObjectStoreExt, PutPayload};
+use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use tokio::task::JoinSet;
 
 use crate::credentials::{Client, Surroundings, client};
@@ -66,6 +66,19 @@ impl Bucket {
         let key = key(at)?;
         pass("put", at)?;
         wait(put(&self.client, &key, Bytes::copy_from_slice(bytes))).map_err(failed("write", at))
+    }
+
+    /// False where something is under the key, unless it is this very content: an answer may have been lost.
+    pub fn create(&self, at: &Location, bytes: &[u8]) -> Result<bool, StoreError> {
+        let name = key(at)?;
+        pass("put", at)?;
+        let content = Bytes::copy_from_slice(bytes);
+        let put = || self.client.objects.put_opts(&name, PutPayload::from(content.clone()), PutMode::Create.into());
+        match wait(again(put)) {
+            Ok(_) => Ok(true),
+            Err(Error::AlreadyExists { .. }) => Ok(self.read(at)?.as_deref() == Some(bytes)),
+            Err(error) => Err(failed("write", at)(error)),
+        }
     }
 
     /// `None` where there is nothing under the key.

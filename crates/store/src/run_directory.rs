@@ -1,7 +1,9 @@
 //! A run's directory: who may make it, what `run.json` and `params.json` say, where things lie.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use carril_types::{Metrics, OnExisting, RunStatus, Value, write_json};
@@ -9,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
 use crate::owner::Owner;
+use crate::storage::Storage;
 
 /// How long an owner that cannot be seen counts as alive, in seconds.
 const LEASE: f64 = 60.0;
@@ -27,6 +30,9 @@ pub struct RunRecord {
     /// When the owner was last heard of: one on another host is alive for a lease beyond that.
     #[serde(default)]
     pub renewed: f64,
+    /// Files that the driver wants kept with the run, with the hashes of their content: those that are there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: BTreeMap<String, String>,
     /// What the driver recorded of its request.
     pub asked: serde_json::Value,
 }
@@ -98,6 +104,26 @@ impl RunDirectory {
         self.write_record()
     }
 
+    /// Puts files of the driver's into the run's storage, by name, with the hash and the place of their content. What is there
+    /// is not written again. They may hold secrets: on a local path others cannot read them.
+    pub fn keep(&mut self, storage: &Storage, wanted: &[(String, String, PathBuf)]) -> Result<(), StoreError> {
+        let is_there = |name: &String, hash: &String| self.record.kept.get(name) == Some(hash);
+        let new: Vec<_> = wanted.iter().filter(|(name, hash, _)| !is_there(name, hash)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        match storage.local_path() {
+            Some(directory) => new.iter().try_for_each(|(name, _, from)| copy_private(from, &directory.join(name)))?,
+            None => {
+                let files: Vec<_> = new.iter().map(|(name, _, from)| (from.clone(), name.clone())).collect();
+                storage.upload_all(&files)?;
+            }
+        }
+        // Only now: what is said to be there is not written again.
+        self.record.kept.extend(new.into_iter().map(|(name, hash, _)| (name.clone(), hash.clone())));
+        self.write_record()
+    }
+
     /// The owner is alive at this time.
     pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
         self.record.renewed = now;
@@ -134,6 +160,18 @@ impl RunDirectory {
     }
 }
 
+fn copy_private(from: &Path, to: &Path) -> Result<(), StoreError> {
+    let mut part = to.as_os_str().to_owned();
+    part.push(".part");
+    let copy = || -> std::io::Result<()> {
+        let _ = fs::remove_file(&part);
+        let mut target = File::options().write(true).create_new(true).mode(0o600).open(&part)?;
+        std::io::copy(&mut File::open(from)?, &mut target)?;
+        fs::rename(&part, to)
+    };
+    copy().map_err(StoreError::io("write", to))
+}
+
 fn check_existing(path: &Path, location: &str, new: &RunRecord, on_existing: OnExisting) -> Result<(), StoreError> {
     let (name, path, place) = (new.name.clone(), path.to_owned(), PathBuf::from(location));
     let Some(record) = RunRecord::read(&path) else {
@@ -147,4 +185,46 @@ fn check_existing(path: &Path, location: &str, new: &RunRecord, on_existing: OnE
         return Err(StoreError::RunExists { name, path: place });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn record() -> RunRecord {
+        RunRecord {
+            name: "run".into(),
+            run_id: "0123456789abcdef".into(),
+            status: RunStatus::Waiting,
+            started: 1.0,
+            ended: None,
+            carril_version: "0".into(),
+            owner: Owner::this_process(),
+            renewed: 1.0,
+            kept: BTreeMap::new(),
+            asked: serde_json::Value::Null,
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_the_owners_alone_and_is_written_again_when_it_changes() {
+        let root = tempfile::tempdir().unwrap();
+        let (path, blob) = (root.path().join("run"), root.path().join("blob"));
+        let mut directory = RunDirectory::create(&path, "run", record(), OnExisting::Refuse).unwrap();
+        let storage = Storage::local(&path);
+        let mut keep = |hash: &str, content: &str| {
+            fs::write(&blob, content).unwrap();
+            directory.keep(&storage, &[("trainer.pkl".into(), hash.into(), blob.clone())]).unwrap();
+            let kept = RunRecord::read(&path).unwrap().kept;
+            assert_eq!(kept.get("trainer.pkl").map(String::as_str), Some(hash));
+            let file = path.join("trainer.pkl");
+            assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+            fs::read_to_string(&file).unwrap()
+        };
+        assert_eq!(keep("a", "first"), "first");
+        assert_eq!(keep("a", "not looked at"), "first");
+        assert_eq!(keep("b", "second"), "second");
+    }
 }

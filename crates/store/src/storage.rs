@@ -137,6 +137,22 @@ impl Storage {
         }
     }
 
+    /// As `write`, where there is nothing under the key; false where there is.
+    pub fn create(&self, key: &str, bytes: &[u8]) -> Result<bool, StoreError> {
+        match &self.backend {
+            Backend::Local(path) => local::create(&path.join(key), bytes),
+            Backend::Object { bucket, at } => bucket.create(&at.join(key), bytes),
+            Backend::Python { helper, prefix } => {
+                let key = under(prefix, key);
+                let free = helper.read(&key)?.is_none();
+                if free {
+                    helper.write(&key, bytes)?;
+                }
+                Ok(free)
+            }
+        }
+    }
+
     /// All files below, sorted; none where there is nothing.
     pub fn list(&self) -> Result<Vec<Entry>, StoreError> {
         let mut entries = match &self.backend {

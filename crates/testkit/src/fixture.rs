@@ -1,6 +1,7 @@
 //! One private head for one test, and what a test asks of it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,15 +14,39 @@ use carril_types::{Failure, OnExisting, Resources, RunSpec, Value, WorkerCommand
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Everything that a watcher was told of a run, sorted by kind.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct RunEnd {
     pub ended: v1::RunEnded,
     pub states: Vec<String>,
     pub reports: Vec<v1::Reported>,
     pub warnings: Vec<String>,
     pub output: HashMap<u32, Vec<u8>>,
+    /// Of the last attempt.
     pub started: Vec<v1::StartedWorker>,
+    /// Of every attempt.
+    pub pids: Vec<u32>,
+    pub restarts: Vec<v1::Restarted>,
     pub path: PathBuf,
+}
+
+/// What a failing test shows: the story, without the metrics.
+impl fmt::Debug for RunEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let iterations: Vec<u64> = self.reports.iter().map(|report| report.iteration).collect();
+        let kept: Vec<&str> = self.ended.checkpoints.iter().map(|checkpoint| checkpoint.path.as_str()).collect();
+        let output = self.output.iter().map(|(rank, text)| (rank, String::from_utf8_lossy(text)));
+        f.debug_struct("RunEnd")
+            .field("status", &self.ended.status)
+            .field("headline", &self.ended.headline)
+            .field("states", &self.states)
+            .field("restarts", &self.restarts)
+            .field("warnings", &self.warnings)
+            .field("reports", &format!("{iterations:?}"))
+            .field("checkpoints", &kept)
+            .field("output", &output.collect::<BTreeMap<_, _>>())
+            .field("path", &self.path)
+            .finish_non_exhaustive()
+    }
 }
 
 pub struct Fixture {
@@ -75,6 +100,9 @@ impl Fixture {
             num_to_keep: None,
             checkpoint_score_attribute: None,
             checkpoint_score_order: Default::default(),
+            failures: Default::default(),
+            preemption_grace_s: 30.0,
+            continues: None,
         }
     }
 
@@ -104,7 +132,11 @@ impl Fixture {
                 Kind::Reported(reported) => end.reports.push(reported),
                 Kind::Warning(warning) => end.warnings.push(warning.text),
                 Kind::Output(output) => end.output.entry(output.rank).or_default().extend(output.text),
-                Kind::Started(started) => end.started = started.workers,
+                Kind::Started(started) => {
+                    end.pids.extend(started.workers.iter().map(|worker| worker.pid));
+                    end.started = started.workers;
+                }
+                Kind::Restarted(restarted) => end.restarts.push(restarted),
                 Kind::Ended(ended) => end.ended = ended,
                 Kind::Progress(_) | Kind::Failed(_) => {}
             }

@@ -75,6 +75,8 @@ codes! {
     UserException = "user-exception", User, true;
     WorkerExited = "worker-exited", User, true;
     WorkerKilled = "worker-killed", Infrastructure, true;
+    WorkerStopped = "worker-stopped", Infrastructure, true;
+    Preempted = "preempted", Preemption, true;
     OutOfMemory = "out-of-memory", User, true;
     Hang = "hang", User, true;
     WorkerStartFailed = "worker-start-failed", Infrastructure, true;

@@ -14,7 +14,7 @@ pub use ids::{Attempt, NodeId, Rank, RunId, WorkerKey};
 pub use json::write_json;
 pub use resources::{ResourceError, Resources};
 pub use run::{
-    AUTOMATIC_FIELDS, ExitStatus, FilesystemSpec, OnExisting, PythonRuntime, Reduce, RunSpec, RunStatus, ScoreOrder,
-    SpecError, WorkerCommand,
+    AUTOMATIC_FIELDS, ExitStatus, FailureSpec, FilesystemSpec, OnExisting, PythonRuntime, Reduce, Restart, RunSpec,
+    RunStatus, ScoreOrder, SpecError, WorkerCommand,
 };
 pub use value::{Metrics, Object, Value};

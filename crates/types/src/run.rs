@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::failure::ErrorCode;
+use crate::ids::Attempt;
 use crate::resources::Resources;
 
 /// The fields that the head adds to every report, under the names that scripts know from Ray.
@@ -120,6 +122,42 @@ pub struct RunSpec {
     pub checkpoint_score_attribute: Option<String>,
     #[serde(default)]
     pub checkpoint_score_order: ScoreOrder,
+    #[serde(default)]
+    pub failures: FailureSpec,
+    /// How long a function that is preempted has for a last checkpoint.
+    #[serde(default = "preemption_grace")]
+    pub preemption_grace_s: f64,
+    /// The run whose head was lost, and which the same driver goes on with: what is left of its budgets is kept.
+    #[serde(default)]
+    pub continues: Option<String>,
+}
+
+fn preemption_grace() -> f64 {
+    30.0
+}
+
+/// How many failures a run survives; -1 is any number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailureSpec {
+    pub max_failures: i64,
+    /// Without a number of their own, failures of machines are counted with the user's, as in Ray.
+    pub max_infrastructure_failures: Option<i64>,
+    pub fail_fast: bool,
+}
+
+/// One attempt has failed and the next one follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restart {
+    /// The one that follows.
+    pub attempt: Attempt,
+    /// The failure and the budget that pays for it, for people.
+    pub reason: String,
+    pub code: ErrorCode,
+    /// What the failure is known again by.
+    pub headline: String,
+    /// How many reports there were.
+    pub reports: u64,
 }
 
 fn one() -> f64 {
@@ -168,6 +206,10 @@ impl RunSpec {
         {
             return wrong("hang_timeout", format!("is {seconds}: it must be a positive number of seconds"));
         }
+        if !(self.preemption_grace_s.is_finite() && self.preemption_grace_s >= 0.0) {
+            let seconds = self.preemption_grace_s;
+            return wrong("preemption_grace_s", format!("is {seconds}: it must be a number of seconds, 0 or more"));
+        }
         if let WorkerCommand::Command { arguments } = &self.worker
             && arguments.is_empty()
         {
@@ -185,9 +227,13 @@ pub enum RunStatus {
     Starting,
     Running,
     Stopping,
+    /// An attempt has failed; the next one is being prepared.
+    Restarting,
     Finished,
     Failed,
     Aborted,
+    /// The machine was taken away; the next `fit` goes on.
+    Preempted,
 }
 
 impl RunStatus {
@@ -197,14 +243,16 @@ impl RunStatus {
             RunStatus::Starting => "starting",
             RunStatus::Running => "running",
             RunStatus::Stopping => "stopping",
+            RunStatus::Restarting => "restarting",
             RunStatus::Finished => "finished",
             RunStatus::Failed => "failed",
             RunStatus::Aborted => "aborted",
+            RunStatus::Preempted => "preempted",
         }
     }
 
     pub fn is_end(self) -> bool {
-        matches!(self, RunStatus::Finished | RunStatus::Failed | RunStatus::Aborted)
+        matches!(self, RunStatus::Finished | RunStatus::Failed | RunStatus::Aborted | RunStatus::Preempted)
     }
 }
 

@@ -6,6 +6,8 @@
 mod error;
 mod link;
 mod session;
+mod shield;
 
 pub use error::SessionError;
 pub use session::{ReportOptions, Saving, Session, stack_signal};
+pub use shield::shield_from_preemption;

@@ -22,6 +22,7 @@ pub(crate) struct Link {
     client: WorkerClient<Channel>,
     messages: mpsc::UnboundedSender<v1::WorkerMessage>,
     exit: watch::Receiver<bool>,
+    preempt: watch::Receiver<Option<v1::Preempt>>,
     leaving: Arc<AtomicBool>,
     pub assignment: v1::Assignment,
 }
@@ -57,12 +58,15 @@ impl Link {
             Ok((client, assignment, orders))
         })?;
         let (exit_sender, exit) = watch::channel(false);
+        let (preempt_sender, preempt) = watch::channel(None);
         let leaving = Arc::new(AtomicBool::new(false));
         let (left, lost_key) = (leaving.clone(), key.clone());
         runtime.spawn(async move {
             while let Ok(Some(order)) = orders.message().await {
-                if let Some(v1::worker_order::Kind::Exit(_)) = order.kind {
-                    exit_sender.send_replace(true);
+                match order.kind {
+                    Some(v1::worker_order::Kind::Exit(_)) => drop(exit_sender.send_replace(true)),
+                    Some(v1::worker_order::Kind::Preempt(told)) => drop(preempt_sender.send_replace(Some(told))),
+                    Some(v1::worker_order::Kind::Assignment(_)) | None => {}
                 }
             }
             if !left.load(Ordering::Acquire) {
@@ -72,7 +76,7 @@ impl Link {
                 unsafe { nix::libc::_exit(AGENT_LOST_EXIT) };
             }
         });
-        Ok(Self { runtime, client, messages, exit, leaving, assignment })
+        Ok(Self { runtime, client, messages, exit, preempt, leaving, assignment })
     }
 
     pub fn send(&self, message: impl Into<v1::WorkerMessage>) {
@@ -90,6 +94,11 @@ impl Link {
 
     pub fn exit_order(&self) -> watch::Receiver<bool> {
         self.exit.clone()
+    }
+
+    /// What the agent has said of a preemption.
+    pub fn preemption(&self) -> Option<v1::Preempt> {
+        self.preempt.borrow().clone()
     }
 
     /// From here on the loss of the agent is no reason to end in a hurry.

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -27,6 +27,8 @@ pub struct ReportOptions {
     /// The checkpoint's name, instead of the counted one.
     pub name: Option<String>,
     pub saving: Saving,
+    /// This rank was told of a preemption before it made the report: see `wait_for_end`.
+    pub last: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +50,8 @@ pub struct Session {
     granted: AtomicU64,
     collectives: AtomicU64,
     latest: Mutex<Latest>,
+    /// The function has asked, and was told that the machine is going.
+    told_of_preemption: AtomicBool,
 }
 
 enum Latest {
@@ -82,6 +86,7 @@ impl Session {
             reports: AtomicU64::new(reports),
             collectives: AtomicU64::new(0),
             latest: Mutex::new(Latest::Known(latest)),
+            told_of_preemption: AtomicBool::new(false),
         })
     }
 
@@ -130,6 +135,7 @@ impl Session {
             checkpoint_name: options.name.clone().unwrap_or_default(),
             droppable: options.saving == Saving::Async,
             stall_s: stall.as_secs_f64(),
+            last: options.last,
         };
         log.append(|out| report.encode(out).expect("a Vec has room"))
             .map_err(|source| SessionError::ReportLog { source })?;
@@ -218,13 +224,31 @@ impl Session {
         }
     }
 
+    /// Why and until when, in Unix time, the function may bring a last checkpoint; `None` while nobody takes the machine.
+    pub fn preemption(&self) -> Option<(String, f64)> {
+        let told = self.link.preemption()?;
+        self.told_of_preemption.store(true, Ordering::Relaxed);
+        Some((told.reason, told.deadline))
+    }
+
+    /// Whether a checkpoint that is reported now is the last one.
+    pub fn is_preempted(&self) -> bool {
+        self.link.preemption().is_some()
+    }
+
+    /// After a last checkpoint: the run ends with it. Returns only when it could not be stored, and another may be tried.
+    pub async fn wait_for_end(&self) -> Result<(), Failure> {
+        self.wait("preempted", self.reports.load(Ordering::Relaxed) - 1, Vec::new()).await.map(drop)
+    }
+
     /// Stores bytes on the node under their hash.
     pub async fn put_blob(&self, data: Vec<u8>) -> Result<String, Failure> {
         put_blob(self.link.client(), data).await
     }
 
     pub fn returned(&self, value: Option<String>) {
-        self.link.send(v1::WorkerReturned { worker: None, value: value.unwrap_or_default() });
+        let preempted = self.told_of_preemption.load(Ordering::Relaxed);
+        self.link.send(v1::WorkerReturned { worker: None, value: value.unwrap_or_default(), preempted });
     }
 
     pub fn failed(&self, failure: WorkerFailure) {

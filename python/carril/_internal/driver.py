@@ -60,6 +60,8 @@ class _State:
         self.notes: ImportNotes | None = None
         self.environment: dict[str, str] = {}
         self.log_to_driver = True
+        # What `init()` counts the machine as having.
+        self.counts: tuple[float | None, float | None, dict[str, float] | None] = (None, None, None)
 
 
 _state = _State()
@@ -192,21 +194,37 @@ def _start(
         raise NotAvailableError(f"carril runs on Linux, and this is {sys.platform}")
     from carril._native import Client
 
+    _state.counts = (num_cpus, num_gpus, resources)
     head = os.environ.get("CARRIL_HEAD")
     # A head that is there already has its counts; a script that asks for its own gets a head of its own.
     asks = num_cpus is not None or num_gpus is not None or bool(resources)
-    if head and address != "local" and not asks:
-        client = Client.connect(head)
-    else:
-        from carril._internal.command import find_command
-
-        client = Client.start_private(find_command(), num_cpus, num_gpus, resources)
-    _state.client = client
+    shared = head if address != "local" and not asks else None
+    _state.client = client = Client.connect(shared) if shared else _start_private()
     import atexit
 
     atexit.register(shutdown)
     _prepare(client)
     return client
+
+
+def _start_private() -> "Client":
+    from carril._internal.command import find_command
+    from carril._native import Client
+
+    return Client.start_private(find_command(), *_state.counts)
+
+
+def replace_lost(lost: "Client") -> "Client":
+    """A new private head in the place of one that has died. Of several threads that ask, the first one starts it."""
+    with _state.lock:
+        if _state.client is None or _state.client is not lost:
+            return ensure_client()
+        if _state.notes is not None:
+            _state.notes.remove()
+        lost.shutdown()
+        _state.client = client = _start_private()
+        _prepare(client)
+        return client
 
 
 def _prepare(client: "Client") -> None:

@@ -10,12 +10,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from carril._internal import again
 from carril._internal.driver import absolute_path
 from carril.exceptions import ConfigError, kind_of
 
 if TYPE_CHECKING:
     from carril._native import Client
-    from carril.train._config import RunConfig, ScalingConfig
+    from carril.train._config import FailureConfig, RunConfig, ScalingConfig
+
+# Failures of machines that a run survives, where the user has said nothing.
+_OF_MACHINES = 3
 
 
 def under_as_ray() -> bool:
@@ -24,10 +28,10 @@ def under_as_ray() -> bool:
 
 
 def default_name(function: object, trainer: str) -> str:
-    """A name that no other run has: what runs, when, and a random end."""
+    """A name that no other run has: what runs, when, and a random end. A run that is resumed keeps the one it had."""
     name = getattr(function, "__name__", "")
     base = name if name.isidentifier() else trainer
-    return f"{base}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(3).hex()}"
+    return again.name_for(function, trainer, f"{base}_{time.strftime('%Y-%m-%d_%H-%M-%S')}_{os.urandom(3).hex()}")
 
 
 def storage_path(run_config: "RunConfig") -> str:
@@ -71,13 +75,19 @@ def build(
     share_devices: bool,
     record: Mapping[str, Any],
     filesystem: Mapping[str, Any] | None,
+    continues: str | None,
 ) -> str:
-    """The JSON for `Client.submit`."""
+    """The JSON for `Client.submit`. `continues` is the run that a lost head had, and that goes on."""
+    from carril.train._locations import joined
+
     resources, retention = scaling_config.worker_resources, run_config.checkpoint_config
+    storage = storage_path(run_config)
+    if filesystem is None:
+        again.begins(joined(storage, name))
     return json.dumps(
         {
             "name": name,
-            "storage_path": storage_path(run_config),
+            "storage_path": storage,
             "filesystem": filesystem,
             "num_workers": scaling_config.num_workers,
             "resources_per_worker": resources,
@@ -92,9 +102,22 @@ def build(
             "on_existing": "reuse" if run_config.resume or under_as_ray() else "refuse",
             "threads_per_worker": max(1.0, resources.get("CPU", 1.0)),
             "hang_timeout_s": run_config.hang_timeout,
-            "record": json.dumps(record, default=_shown),
+            "failures": _failures(run_config.failure_config),
+            "preemption_grace_s": float(run_config.failure_config.preemption_grace_s),
+            "continues": continues,
+            "record": json.dumps({**record, "made_up_name": again.of_name(name)}, default=_shown),
         }
     )
+
+
+def _failures(config: "FailureConfig") -> dict[str, Any]:
+    own = config.max_infrastructure_failures
+    return {
+        "max_failures": config.max_failures,
+        # As in Ray there is one number for all failures, unless the script gives the second one.
+        "max_infrastructure_failures": _OF_MACHINES if own is None and not under_as_ray() else own,
+        "fail_fast": bool(config.fail_fast),
+    }
 
 
 def record(
@@ -103,8 +126,12 @@ def record(
     scaling_config: "ScalingConfig",
     run_config: "RunConfig",
     backend_config: object,
+    kept: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What was asked, for `run.json`: for people, and for whoever reads the directory later."""
+    """What was asked, for `run.json`: for people, for `carril resume`, and for whoever reads the directory later.
+
+    `kept` are the blobs that the head puts beside it as files, by name.
+    """
     from carril._native import __version__
 
     return {
@@ -114,8 +141,8 @@ def record(
         "run_config": _fields(run_config),
         "backend_config": _fields(backend_config),
         "versions": {"carril": __version__, "python": sys.version.split()[0], **_imported_versions()},
-        "python": sys.executable,
-        "command_line": list(getattr(sys, "orig_argv", sys.argv)),
+        **again.how_started(),
+        "kept": dict(kept or {}),
     }
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from carril._internal import torch_store
 from carril._internal.failure import describe, flush_output
 from carril._internal.pickling import dumps, loads
-from carril._native import STACK_SIGNAL, Session
+from carril._native import STACK_SIGNAL, Session, shield_from_preemption
 from carril.exceptions import kind_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ def main() -> int:
     # Ctrl-C goes to the driver, which stops the run. A terminal would send it to the workers as well.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _leave_in_order_when_told()
+    # A scheduler that is going to take the machine may signal every process of the job: the agent understands it.
+    shield_from_preemption()
     _show_crashes()
     session = Session.connect()
     try:

@@ -242,7 +242,9 @@ def _open_device() -> str:
 
 
 def _main(descriptor: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What ends this process is the end of the agent. The signals are for the driver or for the agent.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     gc.disable()
     for name in _OWN_PARTS:
         _import_guarded(name, {"imported": [], "failed": {}})

@@ -193,23 +193,26 @@ class ScalingConfig(Config):
 
 @dataclass
 class FailureConfig(Config):
-    """What a run survives. Restarts are not built yet: a failure ends the run."""
+    """What a run survives; each number of failures may be -1 for no limit.
+
+    `max_failures` counts those of the function: an exception, an exit code, a crash, memory that ran out.
+    `max_infrastructure_failures` counts those of machines: a worker that somebody killed, a lost head. A run without a
+    limit ends all the same when the same failure comes twice at the same step. `fail_fast` ends it at the first failure
+    of the function. `preemption_grace_s` is how long a function that is preempted has for a last checkpoint.
+    """
 
     max_failures: int = 0
     controller_failure_limit: int = -1
     max_preemption_failures: int = -1
     fail_fast: bool | str = False
-    max_infrastructure_failures: int = 3
+    max_infrastructure_failures: int | None = None
     relax_collectives_on_preemption: bool = False
-    preemption_grace_s: float = 0.0
+    preemption_grace_s: float = 30.0
 
     unbuilt: ClassVar[Mapping[str, tuple[Any, str]]] = {
-        "max_failures": (0, "restarts are"),
-        "controller_failure_limit": (-1, "restarts are"),
-        "max_preemption_failures": (-1, "restarts are"),
-        "max_infrastructure_failures": (3, "restarts are"),
-        "relax_collectives_on_preemption": (False, "preemption is"),
-        "preemption_grace_s": (0.0, "preemption is"),
+        "controller_failure_limit": (-1, "a limit of its own for the head is"),
+        "max_preemption_failures": (-1, "a limit for preemptions is"),
+        "relax_collectives_on_preemption": (False, "reports without the preempted ranks are"),
     }
 
     def __post_init__(self) -> None:
@@ -217,9 +220,13 @@ class FailureConfig(Config):
             "max_failures",
             "controller_failure_limit",
             "max_preemption_failures",
-            "max_infrastructure_failures",
+            *(["max_infrastructure_failures"] if self.max_infrastructure_failures is not None else []),
         ):
             self._need_count(name, -1, "a number of failures, or -1 for no limit")
+        self._need("preemption_grace_s", (int, float), "a number of seconds")
+        if not 0 <= self.preemption_grace_s < float("inf"):
+            given = self.preemption_grace_s
+            raise ConfigError(f"`FailureConfig.preemption_grace_s` is {given!r}: it must be 0 or more")
         if self.fail_fast not in (False, True, "raise"):
             raise ConfigError(f"`FailureConfig.fail_fast` is {self.fail_fast!r}: it must be True, False or 'raise'")
         if self.fail_fast and self.max_failures != 0:

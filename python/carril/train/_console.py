@@ -149,6 +149,9 @@ class Console:
     def warning(self, text: str) -> None:
         self.say(f"warning: {text}")
 
+    def restarted(self, attempt: int, reason: str) -> None:
+        self.say(f"restart {attempt}: {words.one_line(reason)}")
+
     def interrupted(self, times: int) -> None:
         self.say("interrupted: stopping the run" + (", at once" if times > 1 else "; Ctrl-C again ends it at once"))
 

@@ -10,6 +10,7 @@ from typing import Any
 from carril.exceptions import (
     CarrilError,
     ControllerError,
+    PreemptionError,
     TrainingFailedError,
     UserCodeError,
     WorkerDiedError,
@@ -65,6 +66,15 @@ def group_error(ended: dict[str, Any]) -> CarrilError:
     """The exception for a run that has ended badly, with the user's own one as its cause."""
     failures = ended["failures"]
     failure = ended["failure"] or {}
+    if ended["status"] == "preempted":
+        return PreemptionError(
+            None,
+            message=failure.get("message") or ended["headline"],
+            code="preempted",
+            origin="preemption",
+            retryable=True,
+            hints=failure.get("hints") or (),
+        )
     if not failures:
         cause = from_failure(
             failure.get("code", "internal"),

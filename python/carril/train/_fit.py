@@ -2,8 +2,9 @@
 
 The head decides everything; here its events are shown, passed to callbacks, and made into a Result or an exception.
 
-FIT-1: `fit()` returns or raises only when the run has ended, or when the connection to the head is lost.
+FIT-1: `fit()` returns or raises only when the run has ended.
 FIT-2: the first Ctrl-C stops the run, the second ends it at once, and both leave as KeyboardInterrupt.
+FIT-3: a head that dies is started again, and the run goes on from its newest checkpoint.
 """
 
 import os
@@ -12,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 from carril._internal import driver, spec
 from carril._internal.pickling import dump_call, loads
-from carril.exceptions import CarrilError, InternalError
+from carril.exceptions import CarrilError, ConnectionLostError, InternalError
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
 from carril.train._checkpoint import Checkpoint
 from carril.train._console import Console
-from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order
+from carril.train._preemption import PreemptionSignals
+from carril.train._restore import keep
+from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order, parse_lines
 
 if TYPE_CHECKING:
     from carril._native import Client, Run
     from carril.train._trainer import DataParallelTrainer
+
+
+# Heads that may be lost one after the other before one of them has taken the run: only from then on its budget counts.
+_HEADS = 3
 
 
 def fit(
@@ -31,33 +38,74 @@ def fit(
     details: dict[str, Any],
 ) -> Result:
     """Runs the trainer's function on its workers, which have `environment` on top of the driver's own."""
+    function, kind = trainer.train_loop_per_worker, type(trainer).__name__
+    name = trainer.run_config.name or spec.default_name(function, kind)
+    keeps_automatic_fields = _keeps_automatic_fields()
+    driver.flush_imports()
+    data = dump_call(_call(trainer, arguments, details), function, trainer.train_loop_config)
+    watch: _Watch | None = None
+    heads = 0
+    with PreemptionSignals() as signals:
+        try:
+            while True:
+                try:
+                    continues = watch.run_id if watch is not None else None
+                    run = _submit(trainer, client, name, data, environment, continues)
+                    heads = 0
+                    watch = watch or _Watch(trainer, run)
+                    watch.follow(run, signals)
+                    return watch.conclude(client, watch.until_ended(), keeps_automatic_fields)
+                except ConnectionLostError as lost:
+                    heads += 1
+                    unwanted = watch is not None and watch.is_interrupted
+                    if heads > _HEADS or unwanted or _is_over(client):
+                        raise
+                    # FIT-3: the run's files are there: a new head goes on from its newest checkpoint.
+                    client = driver.replace_lost(client)
+                    if watch is not None:
+                        watch.head_was_lost(lost)
+        finally:
+            if watch is not None:
+                watch.close()
+
+
+def _is_over(client: "Client") -> bool:
+    """True where no new head is wanted: after `shutdown()`, and when the head is there and has refused to go on."""
+    if driver.current_client() is None:
+        return True
+    try:
+        client.nodes()
+    except ConnectionLostError:
+        return False
+    return True
+
+
+def _submit(
+    trainer: "DataParallelTrainer",
+    client: "Client",
+    name: str,
+    data: bytes,
+    environment: dict[str, str],
+    continues: str | None,
+) -> "Run":
     run_config, scaling_config = trainer.run_config, trainer.scaling_config
     function, backend = trainer.train_loop_per_worker, trainer.backend_config
-    kind = type(trainer).__name__
-    name = run_config.name or spec.default_name(function, kind)
+    call = client.put_blob(data)
     text = spec.build(
         name,
         scaling_config,
         run_config,
         backend.share_devices if backend is not None else False,
-        spec.record(function, kind, scaling_config, run_config, backend),
+        spec.record(function, type(trainer).__name__, scaling_config, run_config, backend, keep(trainer, client, call)),
         spec.filesystem(run_config, client),
+        continues,
     )
-    keeps_automatic_fields = _keeps_automatic_fields()
-    driver.flush_imports()
-    data = dump_call(_call(trainer, arguments, details), function, trainer.train_loop_config)
-    run = client.submit(
+    return client.submit(
         text,
         trainer.train_loop_config or {},
-        client.put_blob(data),
+        call,
         {**os.environ, **driver.worker_environment(), **environment},
     )
-    watch = _Watch(trainer, run)
-    try:
-        ended = watch.until_ended()
-        return watch.conclude(client, ended, keeps_automatic_fields)
-    finally:
-        watch.close()
 
 
 def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
@@ -101,9 +149,26 @@ class _Watch:
         self._ended: dict[str, Any] | None = None
         # Ray's scripts know `verbose=0` as a setting of Ray's own lines.
         keeps_output = spec.under_as_ray()
-        shows_output = driver.shows_output() and (trainer.run_config.verbose > 0 or keeps_output)
-        run.watch(bool(self._callbacks), shows_output)
+        self._shows_output = driver.shows_output() and (trainer.run_config.verbose > 0 or keeps_output)
         self._console = Console(run.name, run.path, trainer.run_config.verbose, keeps_output)
+
+    @property
+    def run_id(self) -> str:
+        return self._run.run_id
+
+    @property
+    def is_interrupted(self) -> bool:
+        """The user wants the end of the run, whatever else has happened to it."""
+        return self._interrupts > 0 or self._callback_error is not None
+
+    def follow(self, run: "Run", signals: PreemptionSignals) -> None:
+        """From here on the events are those of `run`: the first one, or the same under a new head."""
+        self._run = run
+        run.watch(bool(self._callbacks), self._shows_output)
+        signals.pass_on_to(run.preempt)
+
+    def head_was_lost(self, lost: ConnectionLostError) -> None:
+        self._console.warning(f"the head has gone and is started again: {str(lost).partition(chr(10))[0]}")
 
     def close(self) -> None:
         """Ends the showing, also when the connection was lost and nothing was concluded."""
@@ -152,6 +217,8 @@ class _Watch:
                 from carril.train._failures import worker_exceptions
 
                 self._call("after_exception", worker_exceptions(event["failures"]))
+        elif kind == "restarted":
+            console.restarted(event["attempt"], event["reason"])
         elif kind == "ended":
             self._ended = event
 
@@ -232,7 +299,7 @@ class _Watch:
             reported = ended["ranks"].get(0, {})
             metrics = Metrics(
                 (name, value)
-                for name, value in as_objects(ended["metrics"]).items()
+                for name, value in (as_objects(ended["metrics"]) or self._last_report()).items()
                 if keeps_automatic_fields or name not in AUTOMATIC_FIELDS or name in reported
             )
         checkpoints = [
@@ -245,8 +312,14 @@ class _Watch:
             checkpoint=checkpoints[-1][0] if checkpoints else None,
             path=self._run.path,
             best_checkpoints=in_order(checkpoints, score.checkpoint_score_attribute, score.checkpoint_score_order),
+            restarts=ended["restarts"],
             _filesystem=self._filesystem,
         )
+
+    def _last_report(self) -> dict[str, Any]:
+        """Of a run that went on and had nothing left to report."""
+        rows = parse_lines(Result(path=self._run.path, _filesystem=self._filesystem)._read("result.json"))
+        return rows[-1] if rows else {}
 
 
 def _controller_error(cause: Exception) -> CarrilError:

@@ -33,6 +33,7 @@ class Imperative:
     train_loop_config: dict[str, Any] | None
     scaling_config: "ScalingConfig"
     run_config: "RunConfig"
+    resume_from_checkpoint: "Checkpoint | None"
 
     _runs = 0
     _begin_from: "Checkpoint | None" = None
@@ -128,12 +129,37 @@ class Imperative:
         once.run_config = dataclasses.replace(self.run_config, name=name)
         return once
 
+    @property
+    def begins_from(self) -> "Checkpoint | None":
+        """What `get_checkpoint()` gives while a run has no checkpoint of its own."""
+        return self._begin_from if self._begin_from is not None else self.resume_from_checkpoint
+
+    def _beginning(self) -> dict[str, Any]:
+        """What the workers are told of it."""
+        checkpoint = self.begins_from
+        if checkpoint is None:
+            return {}
+        if not checkpoint.exists() and not self._has_checkpoint_of_its_own():
+            raise CheckpointError(
+                f"the checkpoint that the run is to begin with, `{checkpoint.path}`, does not exist", origin="user"
+            )
+        return {"checkpoint": checkpoint.path, "checkpoint_filesystem": checkpoint._filesystem}
+
+    def _has_checkpoint_of_its_own(self) -> bool:
+        """True if the run goes on, and does not need the one that it once began with."""
+        if self.scaling_config.num_workers == 0:
+            return False
+        from carril._internal import again, spec
+        from carril.train._locations import joined
+
+        if not self.run_config.name:
+            # Its name is not known yet.
+            return again.is_again()
+        directory = joined(spec.storage_path(self.run_config), self.run_config.name)
+        return _stored_checkpoint(directory, spec.storage_filesystem(self.run_config)) is not None
+
     def _details(self) -> dict[str, Any]:
-        details: dict[str, Any] = {"every_value": True}
-        if self._begin_from is not None:
-            details["checkpoint"] = self._begin_from.path
-            details["checkpoint_filesystem"] = self._begin_from._filesystem
-        return details
+        return {"every_value": True, **self._beginning()}
 
     def _run_here(self, once: "Imperative") -> list[Any]:
         from carril.train._kept import LastCheckpoint

@@ -55,6 +55,8 @@ class Result:
     path: str | None = None
     best_checkpoints: "list[tuple[Checkpoint, dict[str, Any]]]" = field(default_factory=list)
     return_value: Any = None
+    # Each failure that the run has survived: the number of the attempt that followed, the reason, the code, the time.
+    restarts: list[dict[str, Any]] = field(default_factory=list)
     # The reports of a run without files (`num_workers=0`).
     _reports: list[dict[str, Any]] = field(default_factory=list, repr=False)
     # What each rank returned, where more than rank 0 was asked.

@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
     from carril.train._checkpoint import Checkpoint
     from carril.train._context import TrainContext
-    from carril.train._more_config import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint
+    from carril.train._more_config import (
+        CheckpointConsistencyMode,
+        CheckpointUploadMode,
+        PreemptionInfo,
+        ReportedCheckpoint,
+    )
 
 
 class SessionLike(Protocol):
@@ -66,6 +71,7 @@ class StoredSession(SessionLike, Protocol):
         mode: str = "sync",
     ) -> None: ...
     def checkpoints(self, timeout: float | None = None) -> list[dict[str, Any]]: ...
+    def preemption(self) -> tuple[str, float] | None: ...
 
 
 _UNREAD = object()
@@ -231,6 +237,14 @@ def get_all_reported_checkpoints(
     return reported_checkpoints(current("get_all_reported_checkpoints()"), consistency_mode, timeout_s)
 
 
-def get_preemption_info() -> None:
-    """The notice that a scheduler has given, if there is one. On one machine nobody gives notice."""
-    current("get_preemption_info()")
+def get_preemption_info() -> "PreemptionInfo | None":
+    """The notice that the machine is going to be taken, with the time until when; None while there is none.
+
+    A function that gets one reports a last checkpoint, and the run ends with it. It may also return.
+    """
+    session = current("get_preemption_info()")
+    if not is_stored(session):
+        return None
+    from carril.train._preemption import info_of
+
+    return info_of(session)

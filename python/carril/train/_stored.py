@@ -7,6 +7,7 @@ else can be looked at.
 import json
 import os
 import warnings
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import CarrilError, NotFoundError, TrainingFailedError
@@ -42,6 +43,7 @@ def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_fil
         best_checkpoints=in_order(
             checkpoints, score.get("checkpoint_score_attribute"), score.get("checkpoint_score_order") or "max"
         ),
+        restarts=_restarts(place(joined(where, "journal"), filesystem)),
         _filesystem=filesystem,
     )
 
@@ -67,6 +69,27 @@ def _checkpoints(run: Place, filesystem: Any, rows: list[dict[str, Any]]) -> lis
         metrics = by_name.get(stored["name"]) or stored["metrics"] or {}
         found.append((Checkpoint.stored(path, filesystem), metrics))
     return found
+
+
+def _restarts(journal: Place) -> list[dict[str, Any]]:
+    """The failures that the last `fit()` has survived, as the head has written them down."""
+    restarts: list[dict[str, Any]] = []
+    for name in sorted(name for name in journal.names() if name.endswith(".log")):
+        for line in (journal.read(name) or b"").split(b"\n"):
+            # Most records say only what was decided: they need not be opened.
+            if b'"fact":' not in line:
+                continue
+            checksum, _, text = line.partition(b" ")
+            if checksum != b"%08x" % zlib.crc32(text):
+                break  # torn by a crash, and the last one of its segment
+            record = json.loads(text)
+            fact = record["fact"]
+            if fact.get("opened") == {"continues": False}:
+                restarts.clear()
+            elif "restarted" in fact:
+                told = {name: fact["restarted"][name] for name in ("attempt", "reason", "code")}
+                restarts.append({**told, "at": record["at"]})
+    return restarts
 
 
 def _error(run: Place) -> CarrilError | None:

@@ -5,16 +5,20 @@ Making one starts nothing and checks what can be checked without starting. `fit(
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, TrainingFailedError, kind_of
 from carril.train._config import RunConfig, ScalingConfig, coerce
 from carril.train._imperative import Imperative, callers_function, checked_function, no_function
 
 if TYPE_CHECKING:
+    import os
+
     from carril.train._checkpoint import Checkpoint
     from carril.train._more_config import BackendConfig, DataConfig, ValidationConfig
     from carril.train._result import Result
+
+T = TypeVar("T", bound="DataParallelTrainer")
 
 
 class DataParallelTrainer(Imperative):
@@ -22,8 +26,12 @@ class DataParallelTrainer(Imperative):
 
     The function takes nothing, or one argument: the `train_loop_config`. What rank 0 returns is
     `Result.return_value`. Without a function it is the caller's `train_loop_per_worker`, if there is one.
-    Configurations may be given as dicts of their fields.
+    Configurations may be given as dicts of their fields. A run begins with `resume_from_checkpoint`:
+    `get_checkpoint()` gives it until the run has a checkpoint of its own.
     """
+
+    # The trainer's pickle at the beginning of the last run.
+    _as_it_began = b""
 
     def __init__(
         self,
@@ -47,7 +55,6 @@ class DataParallelTrainer(Imperative):
                 "datasets": (datasets, "data sets are"),
                 "validation_config": (validation_config, "validation of checkpoints is"),
                 "metadata": (metadata, "metadata of a run is"),
-                "resume_from_checkpoint": (resume_from_checkpoint, "resuming is"),
             }
         )
         self.train_loop_per_worker = function
@@ -58,6 +65,7 @@ class DataParallelTrainer(Imperative):
         self.datasets: dict[str, Any] = {}
         self.data_config = _data_config(dataset_config)
         self.validation_config = validation_config
+        self.resume_from_checkpoint = _checked_checkpoint(resume_from_checkpoint)
 
     @property
     def running_in_local_mode(self) -> bool:
@@ -69,7 +77,7 @@ class DataParallelTrainer(Imperative):
         if self.train_loop_per_worker is None:
             raise no_function("fit()")
         try:
-            return self._execute({})
+            return self._execute(self._beginning())
         except TrainingFailedError as error:
             # It happened in the workers, or in a callback that is its cause: our own frames would stand in the way.
             raise error.with_traceback(None) from error.__cause__
@@ -94,16 +102,45 @@ class DataParallelTrainer(Imperative):
         # The head starts before anything else is done here: it and its node get ready in the meantime.
         client = driver.ensure_client()
         from carril.train._fit import fit
+        from carril.train._restore import pickled
 
+        # Callbacks change while a run goes on, and a head that comes back keeps the trainer once more.
+        self._as_it_began = pickled(self)
         return fit(self, client, arguments, environment, details)
 
     @classmethod
-    def restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotAvailableError(f"`{cls.__name__}.restore()`: resuming is not built yet")
+    def restore(
+        cls: type[T],
+        path: "str | os.PathLike[str]",
+        train_loop_per_worker: Callable[[], Any] | Callable[[dict[str, Any]], Any] | None = None,
+        train_loop_config: dict[str, Any] | None = None,
+        scaling_config: ScalingConfig | Mapping[str, Any] | None = None,
+        datasets: Mapping[str, Any] | None = None,
+        storage_filesystem: Any = None,
+        **kwargs: Any,
+    ) -> T:
+        """A trainer whose `fit()` goes on with the run in `path`, from its newest checkpoint, also if it has finished.
+
+        What is not given is what the run had: it is unpickled from the run's directory, so that `path` must be one
+        that you trust. `kwargs` are further arguments of the trainer. Nothing is started.
+        """
+        from carril.train._restore import restore
+
+        function = checked_function(train_loop_per_worker, "train_loop_per_worker")
+        given = {
+            "train_loop_config": train_loop_config,
+            "scaling_config": scaling_config,
+            "datasets": datasets,
+            **kwargs,
+        }
+        return restore(cls, path, storage_filesystem, function, given)
 
     @classmethod
-    def can_restore(cls, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotAvailableError(f"`{cls.__name__}.can_restore()`: resuming is not built yet")
+    def can_restore(cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> bool:
+        """True if `restore(path)` gives a trainer without further arguments. It unpickles what `restore` does."""
+        from carril.train._restore import can_restore
+
+        return can_restore(cls, path, storage_filesystem)
 
     def __repr__(self) -> str:
         name = getattr(self.train_loop_per_worker, "__qualname__", repr(self.train_loop_per_worker))
@@ -124,6 +161,19 @@ def _checked_backend(backend_config: object) -> "BackendConfig | None":
     if not isinstance(backend_config, BackendConfig):
         raise ConfigTypeError(f"`backend_config` is {kind_of(backend_config)}: it must be a `BackendConfig`")
     return backend_config
+
+
+def _checked_checkpoint(checkpoint: object) -> "Checkpoint | None":
+    if checkpoint is None:
+        return None
+    from carril.train._checkpoint import Checkpoint
+
+    if not isinstance(checkpoint, Checkpoint):
+        raise ConfigTypeError(
+            f"`resume_from_checkpoint` is {kind_of(checkpoint)}: it must be a `Checkpoint`",
+            hints=["give a path as `Checkpoint(path)`, and a run's directory to `restore()`"],
+        )
+    return checkpoint
 
 
 def _data_config(dataset_config: object) -> "DataConfig | None":

@@ -42,6 +42,8 @@ pub(super) struct Checkpoints {
     unsettled: Vec<usize>,
     /// The newest reported one, if it could not be stored.
     lost: Option<Failure>,
+    /// Ranks whose machine is gone, and why.
+    gone: Option<(Vec<Rank>, Failure)>,
 }
 
 impl Checkpoints {
@@ -56,7 +58,24 @@ impl Checkpoints {
             newest,
             unsettled: vec![0; world_size as usize],
             lost: None,
+            gone: None,
         }
+    }
+
+    /// For the next attempt: what was not settled with the last one is not missed.
+    pub fn begin_anew(&mut self) {
+        self.reported.clear();
+        self.droppable.clear();
+        self.prepared.clear();
+        self.unsettled.fill(0);
+        self.lost = None;
+        self.gone = None;
+    }
+
+    pub fn found(&mut self, newest: Option<(u64, String)>, kept: Vec<Kept>) {
+        self.retention = self.retention.with(kept);
+        self.settled.clear();
+        self.newest = newest;
     }
 
     pub fn on_reported(&mut self, iteration: u64, rank: Rank, droppable: bool) {
@@ -87,8 +106,22 @@ impl Checkpoints {
         self.unsettled[rank.index()] < PLACES
     }
 
+    pub fn lose(&mut self, ranks: &[Rank], failure: &Failure) {
+        let (gone, _) = self.gone.get_or_insert_with(|| (Vec::new(), failure.clone()));
+        gone.extend(ranks);
+    }
+
     pub fn lost(&self) -> Option<&Failure> {
         self.lost.as_ref()
+    }
+
+    /// The checkpoint of that report, and nothing newer, was tried and not stored.
+    pub fn was_lost(&self, iteration: u64) -> bool {
+        self.lost.is_some() && self.settled.contains(&iteration)
+    }
+
+    pub fn newest(&self) -> Option<&(u64, String)> {
+        self.newest.as_ref()
     }
 
     fn newest_text(&self) -> Vec<u8> {
@@ -170,6 +203,7 @@ impl<R> RunMachine<R> {
                 self.checkpoints.newest = Some((iteration, path));
                 self.checkpoints.lost = None;
                 self.settle(&one, out);
+                self.stop_if_answered(iteration, out);
             }
             Err(failure) => {
                 out.reason = format!("the checkpoint of report {iteration} was not stored: {}", failure.message);
@@ -180,6 +214,7 @@ impl<R> RunMachine<R> {
                 } else {
                     out.commands.push(Command::Warn(out.reason.clone()));
                     self.checkpoints.lost = Some(failure);
+                    release(self.waits.release_preempted(iteration - 1), out);
                 }
             }
         }
@@ -199,6 +234,21 @@ impl<R> RunMachine<R> {
         release(self.waits.release_checkpoint(one.iteration - 1, &Ok(newest)), out);
         let checkpoints = &self.checkpoints;
         release(self.waits.release_places(|rank| checkpoints.has_place(rank)), out);
+    }
+
+    /// What ranks of a lost machine have not made ready they never will.
+    pub(super) fn lose_unprepared(&mut self, out: &mut Outcome<R>) {
+        let Some((lost, failure)) = self.checkpoints.gone.clone() else { return };
+        let told = &self.checkpoints.prepared;
+        let unprepared = |one: &Pending, rank: &Rank| {
+            one.ranks.contains(rank)
+                && !told.get(&one.iteration).is_some_and(|told| told.iter().any(|(known, _)| known == rank))
+        };
+        let pending = self.checkpoints.pending.iter().filter(|one| lost.iter().any(|rank| unprepared(one, rank)));
+        let iterations: Vec<u64> = pending.map(|one| one.iteration).collect();
+        for iteration in iterations {
+            self.on_settled(iteration, Err(failure.clone()), out);
+        }
     }
 
     /// Forgets everything that is not stored: for a run that must end now.

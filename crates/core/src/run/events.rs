@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use carril_types::{Attempt, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+use carril_types::{Attempt, ExitStatus, Failure, Rank, Restart, RunStatus, WorkerFailure};
 
 use crate::collate::Collated;
+use crate::retention::Kept;
 use crate::stacks::RankStack;
 use crate::waits::WaitKind;
 
@@ -14,6 +15,8 @@ pub enum Saving {
     Sync,
     /// It may be dropped for a newer one, if retention would delete it anyway.
     Async,
+    /// Because the rank was told of a preemption: it waits for the end.
+    Last,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -57,9 +60,11 @@ pub enum Event<R> {
         sequence: u64,
         payload: Vec<u8>,
     },
+    /// `preempted`: the function had asked, and was told that the machine is going.
     WorkerReturned {
         rank: Rank,
         value: Option<String>,
+        preempted: bool,
     },
     WorkerFailed(WorkerFailure),
     WorkerExited {
@@ -73,34 +78,62 @@ pub enum Event<R> {
     Progressed {
         rank: Rank,
     },
+    /// The process was stopped by a signal, or goes on.
+    WorkerHalted {
+        rank: Rank,
+        halted: bool,
+    },
     StacksGathered(Vec<RankStack>),
     WorkerNotStarted {
         rank: Rank,
         failure: Failure,
     },
+    /// The machine that had these ranks is gone, and they with it.
+    NodeLost {
+        ranks: Vec<Rank>,
+        failure: Failure,
+    },
+    /// What the next attempt goes on from, and all that is kept.
+    LatestFound {
+        newest: Option<(u64, String)>,
+        kept: Vec<Kept>,
+    },
     StopRequested {
         reason: String,
         force: bool,
+    },
+    /// The machine is going to be taken away after that time.
+    Preempted {
+        reason: String,
+        grace: Duration,
     },
     TimerFired(Timer),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Timer {
-    /// The other ranks have had their time to tell of their failures.
-    Gather,
+    /// The other ranks of this attempt have had their time to tell of their failures.
+    Gather(Attempt),
     /// A wait or a start is still going on.
     Warn,
-    /// Time to look for ranks without progress.
-    Hang,
+    /// Time to look for ranks of this attempt without progress.
+    Hang(Attempt),
+    /// The time for a last checkpoint is over.
+    Preempt,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command<R> {
     ChangeStatus(RunStatus),
+    /// The group goes on after that many reports.
     StartGroup {
         attempt: Attempt,
+        reports: u64,
     },
+    /// Asks for the newest checkpoint that verifies; the answer is `LatestFound`.
+    FindLatest,
+    /// The group needs another place; the answer is `Placed`.
+    Place,
     /// Workers that do not leave within `grace` are killed.
     StopGroup {
         attempt: Attempt,
@@ -137,7 +170,15 @@ pub enum Command<R> {
     GatherStacks {
         attempt: Attempt,
     },
+    /// The workers are told that they have so long to bring a last checkpoint.
+    AskForCheckpoint {
+        attempt: Attempt,
+        reason: String,
+        grace: Duration,
+    },
     TellFailures(Vec<WorkerFailure>),
+    /// Why the next attempt is made.
+    TellRestart(Restart),
     EndRun(Ending),
 }
 

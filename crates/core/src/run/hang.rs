@@ -28,11 +28,39 @@ pub(super) struct Hang {
     asked: bool,
     /// Proven already: the stacks are only to be kept with it.
     proven: Option<Failure>,
+    /// Ranks whose process is stopped by a signal.
+    halted: Vec<Rank>,
+    /// When anything was last heard of.
+    heard: Duration,
 }
 
 impl Hang {
     pub fn new(world_size: u32, timeout: Option<Duration>) -> Self {
-        Self { timeout, last: vec![Duration::ZERO; world_size as usize], told: Vec::new(), asked: false, proven: None }
+        Self {
+            timeout,
+            last: vec![Duration::ZERO; world_size as usize],
+            told: Vec::new(),
+            asked: false,
+            proven: None,
+            halted: Vec::new(),
+            heard: Duration::ZERO,
+        }
+    }
+
+    /// For the next attempt.
+    pub fn anew(&self) -> Self {
+        Self::new(self.last.len() as u32, self.timeout)
+    }
+
+    /// The looks themselves are heard of: a much longer silence is that of a head which was stopped or asleep, and is no
+    /// rank's standstill.
+    pub fn heard(&mut self, now: Duration) {
+        let silence = now.saturating_sub(self.heard);
+        self.heard = now;
+        if silence > self.look_every() * 2 {
+            let absence = silence - self.look_every();
+            self.last.iter_mut().for_each(|last| *last += absence);
+        }
     }
 
     pub fn progressed(&mut self, rank: Rank, now: Duration) {
@@ -52,11 +80,22 @@ impl Hang {
 }
 
 impl<R> RunMachine<R> {
+    pub(super) fn on_worker_halted(&mut self, rank: Rank, halted: bool, out: &mut Outcome<R>) {
+        self.hang.halted.retain(|known| *known != rank);
+        if halted {
+            self.hang.halted.push(rank);
+            out.reason = format!("the process of rank {rank} was stopped by a signal; SIGCONT lets it go on");
+        } else {
+            out.reason = format!("the process of rank {rank} goes on");
+        }
+        out.commands.push(Command::Warn(out.reason.clone()));
+    }
+
     pub(super) fn look_for_hangs(&mut self, now: Duration, out: &mut Outcome<R>) {
         if !matches!(self.state, State::Starting | State::Running) {
             return;
         }
-        out.commands.push(Command::SetTimer { timer: Timer::Hang, after: self.hang.look_every() });
+        out.commands.push(Command::SetTimer { timer: Timer::Hang(self.attempt), after: self.hang.look_every() });
         let fresh = self.stuck(now).iter().any(|rank| !self.hang.told.contains(rank));
         if fresh && !self.hang.asked {
             self.hang.asked = true;
@@ -93,7 +132,10 @@ impl<R> RunMachine<R> {
         out.reason.clone_from(&sentence);
         self.hang.told = stuck;
         if self.hang.timeout.is_some() {
-            let failure = Failure::new(ErrorCode::Hang, sentence).hint(IN_STACKS).hint(
+            // Who stops a process from outside is not the user's function.
+            let halted = self.hang.told.iter().any(|rank| self.hang.halted.contains(rank));
+            let code = if halted { ErrorCode::WorkerStopped } else { ErrorCode::Hang };
+            let failure = Failure::new(code, sentence).hint(IN_STACKS).hint(
                 "RunConfig(hang_timeout=…) is how long a rank may go without a report, output or a collective of ours",
             );
             self.fail_run(failure, out);

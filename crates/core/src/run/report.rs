@@ -24,6 +24,9 @@ impl<R> RunMachine<R> {
         }
         if let Some(saving) = checkpoint.filter(|_| fresh) {
             self.checkpoints.on_reported(sequence + 1, rank, saving == Saving::Async);
+            if let Some(preemption) = self.preemption.as_mut().filter(|_| saving == Saving::Last) {
+                preemption.answers.insert(sequence + 1);
+            }
         }
         self.commit_collated(out);
     }
@@ -54,6 +57,7 @@ impl<R> RunMachine<R> {
             out.commands.push(Command::CommitReport { collated, checkpoint: !checkpoint.is_empty() });
             if !checkpoint.is_empty() {
                 self.queue_checkpoint(iteration, checkpoint, score);
+                self.lose_unprepared(out);
                 self.store_next(out);
             }
         }

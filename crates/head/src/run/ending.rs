@@ -49,6 +49,7 @@ impl Run {
             return_values: ending.return_values.into_iter().map(Option::unwrap_or_default).collect(),
             iterations: self.iterations,
             seconds: self.automatic.seconds(now),
+            restarts: self.restarts.clone(),
         });
         match self.mirror.take() {
             Some(mirror) => self.begin_last_round(mirror, outside),
@@ -73,6 +74,13 @@ impl Run {
 
     pub(crate) fn take_mirror(&mut self) -> Option<Mirror> {
         self.mirror.take()
+    }
+
+    /// What a later head must know does not wait for its turn.
+    pub(super) fn mirror_now(&mut self, outside: &mut dyn Outside) {
+        if let Some(mirror) = self.mirror.take() {
+            outside.mirror(self.id.clone(), mirror);
+        }
     }
 
     /// Sends what has changed to the storage elsewhere, unless that is going on.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use carril_core::{Collated, Event, Retention, RetentionRule, RunOptions, reduce};
+use carril_core::{Budget, Collated, Event, Kept, Retention, RetentionRule, RunOptions, reduce};
 use carril_proto::v1;
-use carril_types::{Metrics, Rank, RunSpec, Value};
+use carril_types::{Attempt, Metrics, Rank, RunSpec, Value};
 
 use super::Run;
 use crate::outside::Outside;
@@ -26,9 +26,10 @@ impl Run {
         let event = Event::Reported {
             rank,
             sequence: report.sequence,
-            checkpoint: report.checkpoint.then_some(match report.droppable {
-                true => carril_core::Saving::Async,
-                false => carril_core::Saving::Sync,
+            checkpoint: report.checkpoint.then_some(match (report.last, report.droppable) {
+                (true, _) => carril_core::Saving::Last,
+                (false, true) => carril_core::Saving::Async,
+                (false, false) => carril_core::Saving::Sync,
             }),
             report: RankReport {
                 at: report.at,
@@ -156,29 +157,37 @@ fn reduced(by_rank: &[Option<RankReport>], spec: &RunSpec) -> Option<Metrics> {
 }
 
 /// What the run controller is told beyond the size of the group.
-pub(super) fn options(spec: &RunSpec, saving: &Saving, newest: Option<v1::Checkpoint>) -> RunOptions<RankReport> {
-    let attribute = spec.checkpoint_score_attribute.clone();
+pub(super) fn options(spec: &RunSpec, saving: &Saving, budget: Budget, attempt: Attempt) -> RunOptions<RankReport> {
     let rule = RetentionRule {
         num_to_keep: spec.num_to_keep.map(|count| count as usize),
-        score: attribute.is_some().then_some(spec.checkpoint_score_order),
+        score: spec.checkpoint_score_attribute.is_some().then_some(spec.checkpoint_score_order),
     };
-    let of = |attribute: Option<&str>, metrics: &Metrics, iteration: u64| {
-        let mut found = None;
-        metrics.for_each_flat(&mut |name, value| {
-            found = found.or_else(|| value.as_f64().filter(|_| Some(name) == attribute))
-        });
-        found.or((attribute == Some("training_iteration")).then_some(iteration as f64))
-    };
-    let kept = saving.scores(|metrics, iteration| of(attribute.as_deref(), metrics, iteration));
+    let newest = saving.newest().map(|newest| (newest.iteration, newest.path.clone()));
+    let retention = Retention::new(rule, scores(spec, saving));
     let spec = spec.clone();
     RunOptions {
         hang_timeout: spec.hang_timeout_s.map(Duration::from_secs_f64),
-        reports: newest.as_ref().map_or(0, |newest| newest.iteration),
-        retention: Retention::new(rule, kept),
-        newest: newest.map(|newest| (newest.iteration, newest.path)),
+        reports: newest.as_ref().map_or(0, |(iteration, _)| *iteration),
+        retention,
+        budget,
+        attempt,
+        newest,
         score: Box::new(move |collated| {
             let metrics = reduced(&collated.by_rank, &spec)?;
-            of(attribute.as_deref(), &metrics, collated.iteration)
+            score_of(&spec, &metrics, collated.iteration)
         }),
     }
+}
+
+/// What each checkpoint that is there is worth.
+pub(super) fn scores(spec: &RunSpec, saving: &Saving) -> Vec<Kept> {
+    saving.scores(|metrics, iteration| score_of(spec, metrics, iteration))
+}
+
+fn score_of(spec: &RunSpec, metrics: &Metrics, iteration: u64) -> Option<f64> {
+    let attribute = spec.checkpoint_score_attribute.as_deref();
+    let mut found = None;
+    metrics
+        .for_each_flat(&mut |name, value| found = found.or_else(|| value.as_f64().filter(|_| Some(name) == attribute)));
+    found.or((attribute == Some("training_iteration")).then_some(iteration as f64))
 }

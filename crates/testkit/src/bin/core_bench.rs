@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use carril_core::{Command, Event, RunMachine, RunOptions, Timer};
-use carril_types::{ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
+use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
 
 /// Counts what is allocated, and the most that ever was.
 struct Counting;
@@ -64,7 +64,7 @@ fn run(workers: u32) -> usize {
     }
     let failure = Failure::new(ErrorCode::UserException, "one failure");
     tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(workers / 2), failure, String::new())));
-    tell(Event::TimerFired(Timer::Gather));
+    tell(Event::TimerFired(Timer::Gather(Attempt(0))));
     ranks().for_each(|rank| {
         tell(Event::WorkerExited {
             rank,

@@ -1,10 +1,10 @@
-"""A data loader whose batches are on the worker's device when they come out.
+"""What a data loader gets from us: batches that are on the worker's device, and processes that a preemption spares.
 
-On a GPU the next batch is copied on a stream of its own while the current one is used. Imported only where there is a
-device to move to.
+On a GPU the next batch is copied on a stream of its own while the current one is used. A scheduler that takes the
+machine may signal every process of the job: those of a loader would die of it, and the rank with them.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -50,6 +50,29 @@ class DeviceLoader(DataLoader[Any]):
             ready, waiting = moved, True
         if waiting:
             yield ready
+
+
+class ShieldedStart:
+    """What the loader's processes call first: the user's own function, in a process that only its parent can end.
+
+    torch has a handler of its own by then, which lets nobody else's SIGTERM pass. It stays for the parent's.
+    """
+
+    def __init__(self, own: Callable[[int], Any] | None) -> None:
+        self._own = own
+
+    def __call__(self, number: int) -> None:
+        from carril._native import shield_from_preemption
+
+        shield_from_preemption()
+        if self._own is not None:
+            self._own(number)
+
+
+def shield(loader: DataLoader[Any]) -> None:
+    """The processes that this loader starts from here on outlive the signals of a scheduler."""
+    if loader.num_workers > 0 and not isinstance(loader.worker_init_fn, ShieldedStart):
+        loader.worker_init_fn = ShieldedStart(loader.worker_init_fn)
 
 
 def move(batch: Any, device: torch.device) -> Any:

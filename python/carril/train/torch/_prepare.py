@@ -90,11 +90,12 @@ def prepare_data_loader(
     distributed = isinstance(data_loader.sampler, DistributedSampler)
     if add_dist_sampler and world_size > 1 and not distributed and not isinstance(data_loader.dataset, IterableDataset):
         data_loader = _distributed(data_loader)
+    from carril.train.torch._loader import DeviceLoader, shield
+
+    shield(data_loader)
     if move_to_device:
         device = get_device()
         if device.type != "cpu":
-            from carril.train.torch._loader import DeviceLoader
-
             return DeviceLoader(data_loader, device, auto_transfer)
     return data_loader
 
