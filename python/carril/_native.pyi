@@ -106,7 +106,7 @@ class Storage:
         """All files below; checked against the manifest where there is one."""
     def delete_all(self) -> None: ...
     def checkpoints(self) -> builtins.list[dict[str, Any]]:
-        """Of a run: name, iteration, metrics, bytes, created, damage (None, or what is wrong), in order of iteration."""
+        """Of a run: name, iteration, metrics, bytes, created, validation, damage (what is wrong, or None), in order of iteration."""
 
 @final
 class Session:
@@ -154,6 +154,7 @@ class Session:
         move: bool = False,
         checkpoint_name: str | None = None,
         mode: str = "sync",
+        validation: tuple[str, float | None] | None = None,
     ) -> None:
         """Appends to this rank's log. With `directory` its files are taken first.
 
@@ -163,10 +164,10 @@ class Session:
         """
     def latest_checkpoint(self) -> str | None:
         """The newest checkpoint of this rank, as a path or URI; waits until one that was just reported is settled."""
-    def checkpoints(self, timeout: float | None = None) -> list[dict[str, Any]]:
-        """The checkpoints that are kept, the best last: path, metrics, iteration.
+    def checkpoints(self, timeout: float | None = None, validated: bool = False) -> list[dict[str, Any]]:
+        """The checkpoints that are kept, the best last: path, metrics, iteration, validation.
 
-        Waits until what this rank has reported is settled, for so many seconds at most.
+        Waits until what this rank has reported is settled and, with `validated`, checked: for so many seconds at most.
         """
     def preemption(self) -> tuple[str, float] | None:
         """Why, and until when in Unix time a last checkpoint is waited for; None while nobody takes the machine."""

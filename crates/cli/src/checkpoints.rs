@@ -1,7 +1,7 @@
 //! `carril checkpoints RUN`: what there is to go on from.
 
 use carril_store::{Damage, Listed, Manifest, Storage as Place, list_checkpoints, verify};
-use carril_types::{ErrorCode, Failure};
+use carril_types::{ErrorCode, Failure, ValidationStatus};
 use clap::Args;
 
 use crate::find::{Storage, block_on};
@@ -45,6 +45,15 @@ impl Checkpoints {
     }
 }
 
+fn state_of(manifest: &Manifest, unread: bool) -> String {
+    let read = if unread { "not read" } else { "verified" };
+    match manifest.validation.as_ref().map(|validation| validation.status) {
+        None => read.to_owned(),
+        Some(ValidationStatus::Validated) => format!("{read}, validated"),
+        Some(status) => format!("{read}, validation {}", status.name()),
+    }
+}
+
 fn row(name: String, state: &Result<Manifest, Damage>, unread: bool) -> Vec<String> {
     match state {
         Err(damage) => {
@@ -57,7 +66,7 @@ fn row(name: String, state: &Result<Manifest, Damage>, unread: bool) -> Vec<Stri
             local_time(manifest.created),
             manifest.files.len().to_string(),
             size(manifest.files.iter().map(|file| file.size).sum()),
-            if unread { "not read" } else { "verified" }.to_owned(),
+            state_of(manifest, unread),
             own_metrics(&manifest.reported()),
         ],
     }

@@ -9,13 +9,7 @@ use carril_testkit::Fixture;
 fn programs() -> PathBuf {
     let directory = Path::new(env!("CARGO_BIN_EXE_carril")).parent().expect("a program lies in a directory").to_owned();
     static BUILT: std::sync::Once = std::sync::Once::new();
-    BUILT.call_once(|| {
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "--package", "carril-testkit"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(built.is_ok_and(|status| status.success()), "the test worker is built");
-    });
+    BUILT.call_once(|| carril_testkit::build(env!("CARGO"), "carril-testkit"));
     directory
 }
 

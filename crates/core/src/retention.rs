@@ -3,8 +3,10 @@
 //! RETAIN-1: the newest checkpoint is never deleted.
 //! RETAIN-2: a score that is missing or not a number is the worst there is, whichever way the scores are ordered.
 //! RETAIN-3: nothing is deleted before the checkpoint that displaces it has been committed.
+//! RETAIN-4: what somebody still needs is not deleted, whatever it is worth: it is judged when it is let go.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use carril_types::ScoreOrder;
 
@@ -27,19 +29,44 @@ pub struct Retention {
     rule: RetentionRule,
     /// The worst first.
     kept: Vec<Kept>,
+    needed: BTreeSet<u64>,
 }
 
 impl Retention {
     /// `kept` are the checkpoints that an earlier attempt has left.
     pub fn new(rule: RetentionRule, kept: Vec<Kept>) -> Self {
-        let mut retention = Self { rule, kept };
+        let mut retention = Self { rule, kept, needed: BTreeSet::new() };
         retention.sort();
         retention
     }
 
     /// By the same rule, of what is there now.
     pub fn with(&self, kept: Vec<Kept>) -> Self {
-        Self::new(self.rule, kept)
+        let needed = self.needed.iter().copied().filter(|needed| kept.iter().any(|kept| kept.iteration == *needed));
+        let needed = needed.collect();
+        Self { needed, ..Self::new(self.rule, kept) }
+    }
+
+    /// This one stays until it is let go.
+    pub fn need(&mut self, iteration: u64) {
+        self.needed.insert(iteration);
+    }
+
+    /// Nobody needs this one any more, and it is worth `score`. Returns those that go now.
+    pub fn let_go(&mut self, iteration: u64, score: Option<f64>) -> Vec<u64> {
+        self.needed.remove(&iteration);
+        if let Some(kept) = self.kept.iter_mut().find(|kept| kept.iteration == iteration) {
+            kept.score = score;
+        }
+        self.sort();
+        self.prune()
+    }
+
+    /// A checkpoint was committed, and those that it displaced when that began are gone. Should others be due by now, they
+    /// go with the next one.
+    pub fn replace(&mut self, gone: &[u64], new: Kept) {
+        self.forget(gone);
+        self.insert(new);
     }
 
     /// The checkpoints that have to go once this one is there.
@@ -47,18 +74,29 @@ impl Retention {
         self.clone().add(new)
     }
 
-    /// Takes in a checkpoint that was committed; those that it displaces are forgotten, and returned.
-    pub fn add(&mut self, new: Kept) -> Vec<u64> {
-        self.kept.retain(|kept| kept.iteration != new.iteration);
+    fn add(&mut self, new: Kept) -> Vec<u64> {
+        self.insert(new);
+        self.prune()
+    }
+
+    fn insert(&mut self, new: Kept) {
+        self.forget(&[new.iteration]);
         self.kept.push(new);
         self.sort();
+    }
+
+    fn forget(&mut self, gone: &[u64]) {
+        self.kept.retain(|kept| !gone.contains(&kept.iteration));
+    }
+
+    fn prune(&mut self) -> Vec<u64> {
         let Some(keep) = self.rule.num_to_keep else { return Vec::new() };
         let newest = self.kept.iter().map(|kept| kept.iteration).max();
         let surplus = self.kept.len().saturating_sub(keep);
-        let goes =
-            |(at, kept): (usize, &Kept)| (at < surplus && Some(kept.iteration) != newest).then_some(kept.iteration);
-        let gone: Vec<u64> = self.kept.iter().enumerate().filter_map(goes).collect();
-        self.kept.retain(|kept| !gone.contains(&kept.iteration));
+        let stays = |kept: &Kept| Some(kept.iteration) == newest || self.needed.contains(&kept.iteration);
+        let worst = self.kept.iter().take(surplus).filter(|kept| !stays(kept));
+        let gone: Vec<u64> = worst.map(|kept| kept.iteration).collect();
+        self.forget(&gone);
         gone
     }
 
@@ -134,6 +172,21 @@ mod tests {
             let kept = after(RetentionRule { num_to_keep: Some(3), score: Some(order) }, &scores);
             assert!(!kept.contains(&1) && !kept.contains(&3), "{order:?} keeps {kept:?}");
         }
+    }
+
+    #[test]
+    fn what_is_needed_stays_until_it_is_let_go_and_is_judged_by_its_new_score() {
+        let kept = |iteration, score| Kept { iteration, score: Some(score) };
+        let rule = RetentionRule { num_to_keep: Some(2), score: Some(ScoreOrder::Max) };
+        let mut retention = Retention::new(rule, Vec::new());
+        retention.need(1);
+        assert!(retention.add(kept(1, 0.0)).is_empty());
+        assert!(retention.add(kept(2, 0.5)).is_empty());
+        assert!(retention.add(kept(3, 0.6)).is_empty(), "the worst of three is needed");
+        assert_eq!(retention.let_go(1, Some(0.9)), [2], "it turned out to be the best");
+        retention.need(4);
+        assert_eq!(retention.add(kept(4, 0.0)), [] as [u64; 0]);
+        assert_eq!(retention.with(vec![kept(3, 0.6)]).needed.len(), 0, "what is not there is not needed");
     }
 
     #[test]

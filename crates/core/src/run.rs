@@ -15,6 +15,7 @@ mod hang;
 mod preempt;
 mod report;
 mod restart;
+mod validate;
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use self::checkpoints::Checkpoints;
 use self::events::progress_of;
 pub use self::events::{Command, Ending, Event, Outcome, Saving, Timer};
 use self::preempt::Preemption;
+use self::validate::Validations;
 use crate::budget::Budget;
 use crate::collate::{Collated, Collator};
 use crate::retention::Retention;
@@ -107,6 +109,8 @@ pub struct RunOptions<R> {
     pub attempt: Attempt,
     /// The newest of them.
     pub newest: Option<(u64, String)>,
+    /// Those of them whose checks an earlier head has not brought to their end.
+    pub unvalidated: Vec<u64>,
     pub score: Score<R>,
 }
 
@@ -119,6 +123,7 @@ impl<R> Default for RunOptions<R> {
             budget: Budget::default(),
             attempt: Attempt(0),
             newest: None,
+            unvalidated: Vec::new(),
             score: Box::new(|_| None),
         }
     }
@@ -137,6 +142,7 @@ pub struct RunMachine<R> {
     budget: Budget,
     preemption: Option<Preemption>,
     checkpoints: Checkpoints,
+    validations: Validations,
     score: Score<R>,
     warned_of_absence: bool,
     warning: bool,
@@ -145,7 +151,10 @@ pub struct RunMachine<R> {
 }
 
 impl<R> RunMachine<R> {
-    pub fn new(world_size: u32, options: RunOptions<R>) -> Self {
+    pub fn new(world_size: u32, mut options: RunOptions<R>) -> Self {
+        for iteration in &options.unvalidated {
+            options.retention.need(*iteration);
+        }
         Self {
             attempt: options.attempt,
             state: State::Waiting,
@@ -159,6 +168,7 @@ impl<R> RunMachine<R> {
             budget: options.budget,
             preemption: None,
             checkpoints: Checkpoints::new(world_size, options.retention, options.newest),
+            validations: Validations::new(options.unvalidated),
             score: options.score,
             warned_of_absence: false,
             warning: false,
@@ -204,14 +214,16 @@ impl<R> RunMachine<R> {
                 out.reason = how;
             }
             Event::WorkerReady { rank } => self.on_worker_ready(rank, &mut out),
-            Event::Reported { rank, sequence, report, checkpoint } => {
-                self.on_reported(rank, sequence, report, checkpoint, &mut out);
+            Event::Reported { rank, sequence, report, checkpoint, validate } => {
+                self.on_reported(rank, sequence, report, checkpoint, validate, &mut out);
             }
             Event::CheckpointPrepared { rank, iteration, result } => {
                 self.on_checkpoint_prepared(rank, iteration, result, &mut out);
             }
             Event::CheckpointCommitted { iteration, path } => self.on_settled(iteration, Ok(path), &mut out),
             Event::CheckpointRejected { iteration, failure } => self.on_settled(iteration, Err(failure), &mut out),
+            Event::Validated { iteration, score, how } => self.on_validated(iteration, score, how, &mut out),
+            Event::ValidationKept { iteration } => self.on_validation_kept(iteration, &mut out),
             Event::WorkerWaits { rank, kind, sequence, payload } => {
                 self.on_worker_waits(rank, Wait { kind, sequence, payload }, &mut out);
             }
@@ -254,6 +266,7 @@ impl<R> RunMachine<R> {
         out.reason = format!("{} workers have room", self.workers.len());
         out.commands.push(Command::ChangeStatus(RunStatus::Starting));
         self.start_group(out);
+        self.validate_next(out);
     }
 
     fn on_refused(&mut self, failure: Failure, out: &mut Outcome<R>) {
@@ -291,6 +304,7 @@ impl<R> RunMachine<R> {
             WaitKind::Checkpoint => self.known_checkpoint(wait.sequence + 1),
             WaitKind::Place => self.checkpoints.has_place(rank).then(|| Ok(Vec::new())),
             WaitKind::Preempted => self.checkpoints.was_lost(wait.sequence + 1).then(|| Ok(Vec::new())),
+            WaitKind::Validated => (self.validations.are_over() || self.preemption.is_some()).then(|| Ok(Vec::new())),
             WaitKind::Barrier | WaitKind::Broadcast | WaitKind::Grant => None,
         };
         if let Some(result) = known {
@@ -364,6 +378,7 @@ impl<R> RunMachine<R> {
     fn on_stop_requested(&mut self, reason: &str, force: bool, out: &mut Outcome<R>) {
         let grace = if force { Duration::ZERO } else { CLEAN_UP };
         out.reason = format!("stopped: {reason}");
+        self.abandon_validations(out);
         match &self.state {
             State::Ended => {}
             State::Stopping(Then::End(_)) if !force => {}
@@ -412,6 +427,7 @@ impl<R> RunMachine<R> {
             Timer::Hang(attempt) if attempt == self.attempt => self.look_for_hangs(now, out),
             Timer::Gather(_) | Timer::Hang(_) => {}
             Timer::Preempt => self.on_preempt_timer(out),
+            Timer::Validation(iteration) => self.on_validation_timer(iteration, out),
             Timer::Warn => {
                 self.warning = false;
                 self.warn_of_slowness(out);
@@ -482,6 +498,7 @@ impl<R> RunMachine<R> {
         if preempted
             || self.waits.is_empty()
             || !self.checkpoints.are_settled()
+            || !self.validations.are_over()
             || (self.counts.returned == 0 && !all_bound)
         {
             return;
@@ -507,7 +524,11 @@ impl<R> RunMachine<R> {
             failure.message = format!("the last checkpoint could not be stored: {}", failure.message);
             self.fail_run(failure, out);
         } else {
-            out.reason = "every rank returned".to_owned();
+            out.reason = match self.validations.count() {
+                0 => "every rank returned".to_owned(),
+                1 => "every rank returned; the validation of 1 checkpoint is waited for".to_owned(),
+                count => format!("every rank returned; the validations of {count} checkpoints are waited for"),
+            };
             let ending = Ending {
                 status: RunStatus::Finished,
                 headline: "finished".to_owned(),
@@ -533,6 +554,9 @@ impl<R> RunMachine<R> {
     fn end_if_done(&mut self, out: &mut Outcome<R>) {
         let State::Stopping(then) = &self.state else { return };
         if self.counts.gone < self.workers.len() || !self.checkpoints.are_settled() {
+            return;
+        }
+        if self.is_finishing() && !self.validations.are_over() {
             return;
         }
         match then.clone() {

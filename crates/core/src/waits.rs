@@ -21,6 +21,8 @@ pub enum WaitKind {
     Place,
     /// For the end of a run that is preempted, with the last checkpoint of that number made.
     Preempted,
+    /// For the checks of all checkpoints that are stored.
+    Validated,
 }
 
 impl WaitKind {
@@ -32,12 +34,14 @@ impl WaitKind {
             WaitKind::Grant => "grant",
             WaitKind::Place => "place",
             WaitKind::Preempted => "preempted",
+            WaitKind::Validated => "validated",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        use WaitKind::{Barrier, Broadcast, Checkpoint, Grant, Place, Preempted};
-        [Barrier, Broadcast, Checkpoint, Grant, Place, Preempted].into_iter().find(|kind| kind.name() == name)
+        use WaitKind::{Barrier, Broadcast, Checkpoint, Grant, Place, Preempted, Validated};
+        let all = [Barrier, Broadcast, Checkpoint, Grant, Place, Preempted, Validated];
+        all.into_iter().find(|kind| kind.name() == name)
     }
 
     fn is_collective(self) -> bool {
@@ -52,6 +56,7 @@ impl WaitKind {
             WaitKind::Grant => format!("to make report {}", sequence + 1),
             WaitKind::Place => format!("to save the checkpoint of report {}", sequence + 1),
             WaitKind::Preempted => format!("for the end, after report {}", sequence + 1),
+            WaitKind::Validated => "for the validation of checkpoints".to_owned(),
         }
     }
 }
@@ -125,6 +130,10 @@ impl Waits {
     /// The last checkpoint could not be stored: the rank may try another one.
     pub fn release_preempted(&mut self, sequence: u64) -> Vec<Released> {
         self.take(|_, wait| wait.kind == WaitKind::Preempted && wait.sequence == sequence, |_| Ok(Vec::new()))
+    }
+
+    pub fn release_validated(&mut self) -> Vec<Released> {
+        self.take(|_, wait| wait.kind == WaitKind::Validated, |_| Ok(Vec::new()))
     }
 
     /// The proof that no wait can end, if there is one: who waits where, and who will not come.

@@ -4,7 +4,7 @@ use carril_core::{
     Budget, Command, Event, FailureRule, Infrastructure, Kept, Limit, Retention, RetentionRule, RunMachine, RunOptions,
     Saving, Timer, WaitKind,
 };
-use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, WorkerFailure};
+use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, ScoreOrder, WorkerFailure};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -13,13 +13,15 @@ const WORLD: u32 = 3;
 /// What a rank may do next; the order among ranks is what varies.
 #[derive(Clone, Debug)]
 enum Step {
-    Report { rank: u32, checkpoint: Option<Saving> },
+    Report { rank: u32, checkpoint: Option<Saving>, validate: bool },
     Prepare { works: bool },
     Wait { rank: u32, kind: WaitKind },
     Return(u32),
     Fail(u32),
     Exit(u32),
     Commit { works: bool },
+    Validated { score: Option<u8> },
+    ValidationLate,
     Gather,
     Stop { force: bool },
     Preempt,
@@ -34,7 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
         Just(WaitKind::Broadcast),
         Just(WaitKind::Checkpoint),
         Just(WaitKind::Place),
-        Just(WaitKind::Preempted)
+        Just(WaitKind::Preempted),
+        Just(WaitKind::Validated)
     ];
     let saving = prop_oneof![
         8 => Just(None),
@@ -43,13 +46,16 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Some(Saving::Last)),
     ];
     prop_oneof![
-        12 => (rank.clone(), saving).prop_map(|(rank, checkpoint)| Step::Report { rank, checkpoint }),
+        12 => (rank.clone(), saving, any::<bool>())
+            .prop_map(|(rank, checkpoint, validate)| Step::Report { rank, checkpoint, validate }),
         3 => (rank.clone(), kind).prop_map(|(rank, kind)| Step::Wait { rank, kind }),
         2 => rank.clone().prop_map(Step::Return),
         1 => rank.clone().prop_map(Step::Fail),
         2 => rank.prop_map(Step::Exit),
         6 => prop::bool::weighted(0.9).prop_map(|works| Step::Prepare { works }),
         6 => prop::bool::weighted(0.9).prop_map(|works| Step::Commit { works }),
+        4 => prop::option::of(any::<u8>()).prop_map(|score| Step::Validated { score }),
+        1 => Just(Step::ValidationLate),
         1 => Just(Step::Gather),
         1 => any::<bool>().prop_map(|force| Step::Stop { force }),
         1 => Just(Step::Preempt),
@@ -66,6 +72,13 @@ struct World {
     busy: Vec<bool>,
     preparing: Vec<(u32, u64)>,
     committing: Vec<u64>,
+    /// What is stored and not deleted.
+    kept: Vec<u64>,
+    /// What the store that is going on deletes when it is done.
+    displaced: Vec<u64>,
+    validating: Option<u64>,
+    /// What the checkpoint that is validated costs.
+    keeping: Option<(u64, Vec<u64>)>,
     /// Asked where the ranks are, and not answered yet.
     asked: bool,
     endings: usize,
@@ -79,7 +92,8 @@ struct World {
 impl World {
     fn new() -> Self {
         let none = |value| vec![value; WORLD as usize];
-        let retention = Retention::new(RetentionRule { num_to_keep: Some(1), score: None }, Vec::new());
+        let retention =
+            Retention::new(RetentionRule { num_to_keep: Some(1), score: Some(ScoreOrder::Max) }, Vec::new());
         let infrastructure = Infrastructure::OnItsOwn(Limit::AtMost(2));
         let budget = Budget::new(FailureRule { failures: Limit::AtMost(2), infrastructure, fail_fast: false });
         let mut world = Self {
@@ -90,6 +104,10 @@ impl World {
             busy: vec![false; WORLD as usize],
             preparing: Vec::new(),
             committing: Vec::new(),
+            kept: Vec::new(),
+            displaced: Vec::new(),
+            validating: None,
+            keeping: None,
             asked: false,
             endings: 0,
             stopped: false,
@@ -122,6 +140,12 @@ impl World {
         self.preparing.clear();
     }
 
+    fn delete(&mut self, gone: &[u64]) {
+        assert!(!gone.iter().any(|gone| self.validating == Some(*gone)), "VALIDATE-2");
+        assert!(!gone.iter().any(|gone| self.newest == Some(*gone)), "RETAIN-1");
+        self.kept.retain(|kept| !gone.contains(kept));
+    }
+
     fn tell(&mut self, event: Event<(u32, u64)>) {
         let outcome = self.machine.on_event(Duration::ZERO, event);
         self.machine.check_invariants();
@@ -134,7 +158,14 @@ impl World {
                         assert_eq!((*of, *sequence + 1), (rank, collated.iteration), "COLLATE-1");
                     }
                 }
-                Command::StoreCheckpoint { iteration, .. } => {
+                Command::KeepValidation { iteration, displaced } => self.keeping = Some((iteration, displaced)),
+                Command::Validate { iteration } => {
+                    assert_eq!(self.validating.replace(iteration), None, "VALIDATE-1: one at a time");
+                    assert!(self.kept.contains(&iteration), "VALIDATE-2: it is there");
+                }
+                Command::StopValidation { iteration, .. } => assert_eq!(self.validating, Some(iteration)),
+                Command::StoreCheckpoint { iteration, displaced, .. } => {
+                    self.displaced = displaced;
                     assert!(self.committing.is_empty(), "SAVE-1: one at a time");
                     self.committing.push(iteration);
                 }
@@ -158,6 +189,7 @@ impl World {
                     assert!(self.alive.iter().all(|alive| !alive), "RUN-1: no process outlives the run");
                     assert!(self.committing.is_empty(), "RUN-4");
                     assert_eq!(ending.failure.is_none(), !ending.return_values.is_empty());
+                    assert!(ending.failure.is_some() || self.validating.is_none(), "VALIDATE-3");
                 }
                 _ => {}
             }
@@ -165,7 +197,7 @@ impl World {
         assert!(self.endings <= 1, "RUN-1: a run ends once");
         if looks {
             let newest = self.newest.map(|iteration| (iteration, "path".to_owned()));
-            let kept = self.newest.iter().map(|iteration| Kept { iteration: *iteration, score: None }).collect();
+            let kept = self.kept.iter().map(|iteration| Kept { iteration: *iteration, score: None }).collect();
             self.tell(Event::LatestFound { newest, kept });
         }
         if starts {
@@ -175,10 +207,11 @@ impl World {
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Report { rank, checkpoint } if self.is_free(rank) => {
+            Step::Report { rank, checkpoint, validate } if self.is_free(rank) => {
                 let sequence = self.reports[rank as usize];
                 self.reports[rank as usize] += 1;
-                self.tell(Event::Reported { rank: Rank(rank), sequence, report: (rank, sequence), checkpoint });
+                let report = (rank, sequence);
+                self.tell(Event::Reported { rank: Rank(rank), sequence, report, checkpoint, validate });
                 if checkpoint.is_some() {
                     self.preparing.push((rank, sequence + 1));
                 }
@@ -225,12 +258,29 @@ impl World {
                 let Some(iteration) = self.committing.pop() else { return };
                 if works {
                     self.newest = Some(iteration);
+                    self.kept.push(iteration);
+                    let displaced = std::mem::take(&mut self.displaced);
+                    self.delete(&displaced);
                 }
                 self.tell(if works {
                     Event::CheckpointCommitted { iteration, path: "path".into() }
                 } else {
                     Event::CheckpointRejected { iteration, failure: Failure::new(ErrorCode::Storage, "no space") }
                 });
+            }
+            Step::Validated { score } => {
+                if let Some((iteration, displaced)) = self.keeping.take() {
+                    self.validating = None;
+                    self.delete(&displaced);
+                    return self.tell(Event::ValidationKept { iteration });
+                }
+                let Some(iteration) = self.validating else { return };
+                let (score, how) = (score.map(f64::from), "checked".to_owned());
+                self.tell(Event::Validated { iteration, score, how });
+            }
+            Step::ValidationLate => {
+                let Some(iteration) = self.validating else { return };
+                self.tell(Event::TimerFired(Timer::Validation(iteration)));
             }
             Step::Gather => {
                 self.tell(Event::TimerFired(Timer::Gather(self.attempt)));
@@ -274,6 +324,9 @@ proptest! {
                 world.step(Step::Prepare { works: true });
                 world.step(Step::Commit { works: true });
             }
+            while world.validating.is_some() {
+                world.step(Step::Validated { score: None });
+            }
             world.step(Step::Gather);
             world.tell(Event::TimerFired(Timer::Preempt));
             prop_assert!(world.stopped || world.endings == 1, "no run waits for ever: {:?}", world.busy);
@@ -281,8 +334,9 @@ proptest! {
                 world.step(Step::Exit(rank));
             }
         }
-        while !world.committing.is_empty() {
+        while !world.committing.is_empty() || (world.validating.is_some() && world.endings == 0) {
             world.step(Step::Commit { works: true });
+            world.step(Step::Validated { score: None });
         }
         prop_assert_eq!(world.endings, 1);
     }

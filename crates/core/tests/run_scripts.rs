@@ -59,7 +59,7 @@ impl Script {
     }
 
     fn report(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
-        self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: None })
+        self.tell(Event::Reported { rank: Rank(rank), sequence, report: "metrics", checkpoint: None, validate: false })
     }
 
     fn report_checkpoint(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
@@ -69,9 +69,24 @@ impl Script {
     /// Reports with files that were prepared at once.
     fn report_saving(&mut self, rank: u32, sequence: u64, saving: Saving) -> Vec<Command<&'static str>> {
         let rank = Rank(rank);
-        let mut commands = self.tell(Event::Reported { rank, sequence, report: "metrics", checkpoint: Some(saving) });
+        let mut commands =
+            self.tell(Event::Reported { rank, sequence, report: "metrics", checkpoint: Some(saving), validate: false });
         commands.extend(self.tell(Event::CheckpointPrepared { rank, iteration: sequence + 1, result: Ok(()) }));
         commands
+    }
+
+    /// As `report_checkpoint`, to be validated.
+    fn report_for_validation(&mut self, rank: u32, sequence: u64) -> Vec<Command<&'static str>> {
+        let (rank, checkpoint) = (Rank(rank), Some(Saving::Async));
+        let mut commands = self.tell(Event::Reported { rank, sequence, report: "metrics", checkpoint, validate: true });
+        commands.extend(self.tell(Event::CheckpointPrepared { rank, iteration: sequence + 1, result: Ok(()) }));
+        commands
+    }
+
+    fn validated(&mut self, iteration: u64) -> Vec<Command<&'static str>> {
+        let keep = self.tell(Event::Validated { iteration, score: None, how: "checked".into() });
+        assert_eq!(keep, [Command::KeepValidation { iteration, displaced: Vec::new() }]);
+        self.tell(Event::ValidationKept { iteration })
     }
 
     fn commits(&mut self, iteration: u64) -> Vec<Command<&'static str>> {
@@ -226,6 +241,7 @@ fn a_checkpoint_without_a_rank_that_returned_is_an_error_that_names_both() {
         sequence: 0,
         report: "m",
         checkpoint: Some(Saving::Sync),
+        validate: false,
     });
     assert_eq!(stop(&outcome.commands), Some(Duration::ZERO));
     assert!(outcome.reason.contains("rank 1") && outcome.reason.contains("rank 0 returned"), "{}", outcome.reason);
@@ -306,7 +322,13 @@ fn files_that_do_not_fit_together_end_the_run() {
 fn checkpoints_are_stored_one_at_a_time_in_order_when_every_rank_is_prepared() {
     let mut script = Script::running(2);
     assert_eq!(stored(&script.report_checkpoint(0, 0)), []);
-    let reported = Event::Reported { rank: Rank(1), sequence: 0, report: "metrics", checkpoint: Some(Saving::Sync) };
+    let reported = Event::Reported {
+        rank: Rank(1),
+        sequence: 0,
+        report: "metrics",
+        checkpoint: Some(Saving::Sync),
+        validate: false,
+    };
     assert_eq!(stored(&script.tell(reported)), [], "rank 1 is not prepared yet");
     script.report_checkpoint(0, 1);
     assert_eq!(stored(&script.report_checkpoint(1, 1)), [], "the first one has to go first");
@@ -358,7 +380,8 @@ fn a_displaced_checkpoint_goes_with_the_commit_of_the_next() {
     for iteration in 1..4 {
         let checkpoint = Some(Saving::Sync);
         let (now, rank) = (Duration::ZERO, Rank(0));
-        machine.on_event(now, Event::Reported { rank, sequence: iteration - 1, report: (), checkpoint });
+        machine
+            .on_event(now, Event::Reported { rank, sequence: iteration - 1, report: (), checkpoint, validate: false });
         let outcome = machine.on_event(now, Event::CheckpointPrepared { rank, iteration, result: Ok(()) });
         for command in outcome.commands {
             if let Command::StoreCheckpoint { displaced: gone, .. } = command {
@@ -373,7 +396,7 @@ fn a_displaced_checkpoint_goes_with_the_commit_of_the_next() {
 #[test]
 fn a_run_goes_on_with_the_numbers_it_had() {
     let mut machine = RunMachine::<()>::new(1, RunOptions { reports: 7, ..RunOptions::default() });
-    let reported = Event::Reported { rank: Rank(0), sequence: 7, report: (), checkpoint: None };
+    let reported = Event::Reported { rank: Rank(0), sequence: 7, report: (), checkpoint: None, validate: false };
     let commands = machine.on_event(Duration::ZERO, reported).commands;
     assert!(matches!(&commands[..], [Command::CommitReport { collated, .. }] if collated.iteration == 8));
 }
@@ -578,4 +601,65 @@ fn memory_that_ran_out_is_told_from_a_kill() {
     let ending = ending(&commands).unwrap();
     assert_eq!(ending.failure.as_ref().unwrap().code, ErrorCode::OutOfMemory);
     assert!(ending.headline.contains("limit of 1.00 GiB"), "{}", ending.headline);
+}
+
+#[test]
+fn checkpoints_are_checked_one_after_the_other_and_the_end_waits_for_the_last() {
+    let mut script = Script::running(1);
+    script.report_for_validation(0, 0);
+    assert_eq!(validates(&script.commits(1)), [1]);
+    script.report_for_validation(0, 1);
+    assert_eq!(validates(&script.commits(2)), [] as [u64; 0], "VALIDATE-1");
+    assert_eq!(script.waits(0, WaitKind::Validated, 2), [], "both checks are waited for");
+    assert_eq!(validates(&script.validated(1)), [2]);
+    let released = script.validated(2);
+    assert!(matches!(&released[..], [Command::Release { kind: WaitKind::Validated, .. }]), "{released:?}");
+    script.report_for_validation(0, 2);
+    assert_eq!(validates(&script.commits(3)), [3]);
+    script.returns(0);
+    assert!(ending(&script.exits(0, ExitStatus::Code(0))).is_none(), "VALIDATE-3");
+    let commands = script.validated(3);
+    assert_eq!(ending(&commands).map(|ending| ending.status), Some(RunStatus::Finished));
+}
+
+#[test]
+fn a_stop_or_a_preemption_does_not_wait_for_checks() {
+    for event in [
+        Event::StopRequested { reason: "interrupted".into(), force: false },
+        Event::Preempted { reason: "SIGTERM".into(), grace: Duration::from_secs(30) },
+    ] {
+        let mut script = Script::running(1);
+        for report in 0..2 {
+            script.report_for_validation(0, report);
+            script.commits(report + 1);
+        }
+        script.returns(0);
+        script.exits(0, ExitStatus::Code(0));
+        let commands = script.tell(event);
+        let stopped = |command: &_| matches!(command, Command::StopValidation { iteration: 1, late: false });
+        assert!(commands.iter().any(stopped), "{commands:?}");
+        let warned = |command: &_| matches!(command, Command::Warn(text) if text.contains("2 checkpoints are left"));
+        assert!(commands.iter().any(warned), "{commands:?}");
+        let commands = script.validated(1);
+        assert_eq!(ending(&commands).map(|ending| ending.status), Some(RunStatus::Finished));
+    }
+}
+
+#[test]
+fn a_check_that_takes_too_long_is_stopped() {
+    let mut script = Script::running(1);
+    script.report_for_validation(0, 0);
+    script.commits(1);
+    let late = Event::TimerFired(Timer::Validation(1));
+    assert_eq!(script.tell(late.clone()), [Command::StopValidation { iteration: 1, late: true }]);
+    script.validated(1);
+    assert_eq!(script.tell(late), [], "it is over by then");
+}
+
+fn validates(commands: &[Command<&'static str>]) -> Vec<u64> {
+    let validated = |command: &Command<&'static str>| match command {
+        Command::Validate { iteration } => Some(*iteration),
+        _ => None,
+    };
+    commands.iter().filter_map(validated).collect()
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::mirror::Mirror;
 use crate::outside::{Checkpoints, Committed, OpenRequest, Outside, RunOpened};
-use crate::run::{Run, budget_of, worker_of};
+use crate::run::{Check, Run, budget_of, worker_of};
 use crate::watchers::Watcher;
 
 /// Runs that have ended are remembered, so that a late watcher still hears how.
@@ -32,7 +32,14 @@ struct Opening {
     spec: RunSpec,
     request: v1::RunRequest,
     decision: Decision,
-    reply: oneshot::Sender<Result<v1::RunReply, Failure>>,
+    asker: Asker,
+}
+
+/// Who has submitted a run.
+enum Asker {
+    Driver(oneshot::Sender<Result<v1::RunReply, Failure>>),
+    /// A run that wants a checkpoint checked.
+    Run(RunId),
 }
 
 impl Head {
@@ -70,14 +77,44 @@ impl Head {
 
     /// The answer comes when the run's files are there, which may take a while: a checkpoint is read in full.
     pub fn submit(&mut self, request: v1::RunRequest, reply: oneshot::Sender<Result<v1::RunReply, Failure>>) {
+        self.submit_for(request, Asker::Driver(reply));
+    }
+
+    fn submit_for(&mut self, request: v1::RunRequest, asker: Asker) {
         match self.begin(&request) {
             Ok((id, spec, decision)) => {
+                if let Asker::Run(run) = &asker
+                    && let Some(run) = self.runs.get_mut(run)
+                {
+                    run.check_begins(&id);
+                }
                 let config = request.config.clone().unwrap_or_default().into();
                 let open = OpenRequest { id: id.clone(), spec: spec.clone(), config, now: self.outside.now() };
-                self.opening.insert(id, Opening { spec, request, decision, reply });
+                self.opening.insert(id, Opening { spec, request, decision, asker });
                 self.outside.open_run(open);
             }
-            Err(failure) => drop(reply.send(Err(failure))),
+            Err(failure) => self.refuse(asker, failure),
+        }
+    }
+
+    fn refuse(&mut self, asker: Asker, failure: Failure) {
+        match asker {
+            Asker::Driver(reply) => drop(reply.send(Err(failure))),
+            Asker::Run(run) => self.on_check_ended(&run, Err(failure)),
+        }
+    }
+
+    fn on_check_ended(&mut self, id: &RunId, result: Result<v1::RunEnded, Failure>) {
+        if let Some(run) = self.runs.get_mut(id).filter(|run| !run.ended) {
+            run.on_check_ended(result, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn on_validation_kept(&mut self, id: &RunId, result: Result<(), Failure>) {
+        if let Some(run) = self.runs.get_mut(id).filter(|run| !run.ended) {
+            run.on_validation_kept(result, &mut *self.outside);
+            self.after(id);
         }
     }
 
@@ -106,13 +143,12 @@ impl Head {
     }
 
     pub fn on_run_opened(&mut self, id: &RunId, result: Result<RunOpened, Failure>) {
-        let Some(Opening { spec, request, decision, reply }) = self.opening.remove(id) else { return };
+        let Some(Opening { spec, request, decision, asker }) = self.opening.remove(id) else { return };
         let opened = match result {
             Ok(opened) => opened,
             Err(failure) => {
                 self.give_back(id);
-                let _ = reply.send(Err(failure));
-                return;
+                return self.refuse(asker, failure);
             }
         };
         let (name, now) = (spec.name.clone(), self.outside.now());
@@ -121,8 +157,8 @@ impl Head {
             Ok(left) => left,
             Err(failure) => {
                 self.give_back(id);
-                self.refuse(opened, failure, reply);
-                return;
+                let failure = self.end_at_once(opened, failure);
+                return self.refuse(asker, failure);
             }
         };
         let set_aside = opened.checkpoints.set_aside.clone();
@@ -136,23 +172,26 @@ impl Head {
             let after = Duration::from_secs_f64((until - now).max(0.0));
             self.outside.set_lease_timer(id.clone(), after);
         }
+        let unwanted = matches!(&asker, Asker::Run(of) if !self.runs.get(of).is_some_and(|of| of.wants(id)));
+        match asker {
+            Asker::Driver(reply) => {
+                let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
+            }
+            Asker::Run(of) => run.checks_for = Some(of),
+        }
         self.runs.insert(id.clone(), run);
-        let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
-        if let Decision::Placed(shares) = decision {
+        if unwanted {
+            let _ = self.stop_run(id, "the check is not wanted any more".to_owned(), true);
+        } else if let Decision::Placed(shares) = decision {
             self.start(id, shares);
         }
     }
 
     /// The run has ended before this head could begin.
-    fn refuse(
-        &mut self,
-        mut opened: RunOpened,
-        failure: Failure,
-        reply: oneshot::Sender<Result<v1::RunReply, Failure>>,
-    ) {
+    fn end_at_once(&mut self, mut opened: RunOpened, failure: Failure) -> Failure {
         let error = (failure.message.clone(), serde_json::json!({ "headline": failure.message, "failure": failure }));
         let ended = opened.disk.end(RunStatus::Failed, self.outside.now(), Some(error));
-        let _ = reply.send(ended.and(Err(failure)));
+        ended.err().unwrap_or(failure)
     }
 
     pub fn on_latest_found(&mut self, id: &RunId, found: Result<Checkpoints, Failure>) {
@@ -269,7 +308,7 @@ impl Head {
     }
 
     pub fn runs(&self) -> Vec<v1::RunSummary> {
-        self.runs.values().map(Run::summary).collect()
+        self.runs.values().filter(|run| run.checks_for.is_none()).map(Run::summary).collect()
     }
 
     /// The answer comes when the agents have asked every rank, within seconds.
@@ -380,8 +419,27 @@ impl Head {
         if std::mem::take(&mut run.misplaced) {
             return self.place_again(id);
         }
-        if !run.ended {
-            return;
+        match run.check.take() {
+            Some(Check::Begin) => {
+                match run.check_request() {
+                    Ok(request) => self.submit_for(request, Asker::Run(id.clone())),
+                    Err(failure) => self.on_check_ended(id, Err(failure)),
+                }
+                return self.after(id);
+            }
+            Some(Check::Stop(check)) => drop(self.stop_run(&check, "its time is over".to_owned(), true)),
+            None => {}
+        }
+        let Some(run) = self.runs.get_mut(id).filter(|run| run.ended) else { return };
+        if let Some(of) = run.checks_for.clone() {
+            let outcome = run.outcome.take();
+            self.runs.remove(id);
+            self.give_back(id);
+            let lost = || Failure::new(ErrorCode::Internal, "the check has told nothing");
+            return self.on_check_ended(&of, outcome.ok_or_else(lost));
+        }
+        if let Some(check) = run.check_of().filter(|_| !self.ended.contains(id)) {
+            let _ = self.stop_run(&check, "the run has ended".to_owned(), true);
         }
         if !self.ended.contains(id) {
             self.ended.push(id.clone());

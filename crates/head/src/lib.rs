@@ -19,7 +19,7 @@ mod words;
 pub use disk::RealDisk;
 pub use head::Head;
 pub use mirror::Mirror;
-pub use outside::{Checkpoints, Commit, Committed, Disk, OpenRequest, Outside, RunDisk, RunOpened};
+pub use outside::{Annotation, Checkpoints, Commit, Committed, Disk, OpenRequest, Outside, RunDisk, RunOpened};
 pub use serve::{HeadHandle, start};
 pub use service::HeadService;
 pub use watchers::Watcher;

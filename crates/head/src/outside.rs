@@ -6,7 +6,7 @@ use std::time::Duration;
 use carril_core::Timer;
 use carril_proto::v1;
 use carril_store::{Header, History, JournalRecord, Manifest, Shard, Storage};
-use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Value};
+use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Validation, Value};
 use tokio::sync::mpsc;
 
 use crate::mirror::Mirror;
@@ -33,6 +33,8 @@ pub trait Outside: Send {
     fn find_latest(&mut self, run: RunId, storage: Storage);
     /// Calls `Head::on_committed` when it is done.
     fn commit(&mut self, run: RunId, commit: Commit);
+    /// Calls `Head::on_validation_kept` when it is done.
+    fn keep_validation(&mut self, run: RunId, annotation: Annotation);
     /// Deletes what was stored of a checkpoint that never will be one. Best effort: the next attempt sweeps too.
     fn discard(&mut self, checkpoint: Storage);
     /// Calls `Head::on_mirrored` when it is done.
@@ -80,8 +82,7 @@ impl Commit {
             mirror.round()?;
         }
         if !carril_store::is_current(&self.storage, self.epoch)? {
-            let message = format!("another head has taken the run in `{}`", self.storage.location());
-            return Err(Failure::new(ErrorCode::RunLive, message));
+            return Err(taken(&self.storage));
         }
         let mut shards = self.shards.clone();
         if let Some(first) = shards.first_mut().filter(|_| self.in_place) {
@@ -93,6 +94,40 @@ impl Commit {
         let free = self.storage.local_path().and_then(carril_store::free_space);
         Ok(Committed { location: committed.location, bytes: committed.bytes, free, trouble })
     }
+}
+
+/// What came of the check of a checkpoint, to be written down with it.
+pub struct Annotation {
+    pub storage: Storage,
+    pub name: String,
+    pub metrics: serde_json::Value,
+    /// `None` for a check that came to no end: it is still due.
+    pub validation: Option<Validation>,
+    pub epoch: u64,
+    /// Checkpoints that go now.
+    pub displaced: Vec<String>,
+}
+
+impl Annotation {
+    /// Blocks: files are written, flushed and deleted.
+    pub fn carry_out(self) -> Result<(), Failure> {
+        if !carril_store::is_current(&self.storage, self.epoch)? {
+            return Err(taken(&self.storage));
+        }
+        let stays = !self.displaced.contains(&self.name);
+        if let Some(validation) = self.validation.filter(|_| stays) {
+            carril_store::annotate(&self.storage, &self.name, self.metrics, validation)?;
+        }
+        for name in &self.displaced {
+            carril_store::remove(&self.storage, name)?;
+        }
+        Ok(())
+    }
+}
+
+fn taken(storage: &Storage) -> Failure {
+    let message = format!("another head has taken the run in `{}`", storage.location());
+    Failure::new(ErrorCode::RunLive, message)
 }
 
 pub struct RunOpened {

@@ -3,6 +3,7 @@
 mod attempts;
 mod ending;
 mod reports;
+mod validation;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -29,6 +30,8 @@ pub(crate) use self::attempts::budget_of;
 use self::ending::UPKEEP_EVERY;
 pub(crate) use self::reports::RankReport;
 use self::reports::options;
+pub(crate) use self::validation::Check;
+use self::validation::Validating;
 
 pub(crate) struct Run {
     pub id: RunId,
@@ -78,6 +81,14 @@ pub(crate) struct Run {
     /// Messages of agents that wait for a watcher to catch up.
     deferred: VecDeque<v1::AgentMessage>,
     pub ended: bool,
+    /// The check of a checkpoint that is going on.
+    validating: Option<Validating>,
+    /// What the head is to do about it.
+    pub check: Option<Check>,
+    /// The run whose checkpoint this one checks.
+    pub checks_for: Option<RunId>,
+    /// What came of it.
+    pub outcome: Option<v1::RunEnded>,
 }
 
 impl Run {
@@ -126,6 +137,10 @@ impl Run {
             stack_askers: Vec::new(),
             deferred: VecDeque::new(),
             ended: false,
+            validating: None,
+            check: None,
+            checks_for: None,
+            outcome: None,
             spec,
         }
     }
@@ -381,6 +396,9 @@ impl Run {
             Command::CommitReport { collated, checkpoint } => self.commit_report(collated, checkpoint, outside),
             Command::StoreCheckpoint { iteration, displaced, .. } => self.store(iteration, displaced, outside),
             Command::DropCheckpoint { iteration } => self.give_up(iteration, outside),
+            Command::Validate { iteration } => self.validate(iteration, outside),
+            Command::StopValidation { iteration, late } => self.stop_validation(iteration, late),
+            Command::KeepValidation { iteration, displaced } => self.keep_validation(iteration, displaced, outside),
             Command::Release { rank, kind, sequence, result } => {
                 self.wait_over(rank, kind.name(), sequence, result, outside);
             }

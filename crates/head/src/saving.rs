@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use carril_core::{Event, Kept};
 use carril_proto::v1;
 use carril_store::{Header, Manifest, Shard, StoredFile, json_of};
-use carril_types::{Failure, Metrics, NodeId, Rank, Value};
+use carril_types::{Failure, Metrics, NodeId, Rank, Validation, ValidationStatus, ValidationTask, Value};
 
 use crate::outside::{Checkpoints, Commit, Committed, Outside};
 use crate::run::{Run, rank_of};
@@ -19,6 +19,7 @@ use crate::run::{Run, rank_of};
 struct Save {
     name: String,
     metrics: Metrics,
+    validation: Option<ValidationTask>,
     shards: Vec<Shard>,
     in_place: Option<String>,
     /// Agents that were asked to upload, and have not told of it yet.
@@ -27,6 +28,24 @@ struct Save {
     uploaded: bool,
     displaced: Vec<u64>,
     began: f64,
+}
+
+/// A checkpoint that is there.
+#[derive(Clone)]
+pub(crate) struct Stored {
+    pub name: String,
+    pub checkpoint: v1::Checkpoint,
+    pub validation: Option<Validation>,
+}
+
+impl Stored {
+    pub fn metrics(&self) -> Metrics {
+        self.checkpoint.metrics.clone().unwrap_or_default().into()
+    }
+
+    pub fn is_unvalidated(&self) -> bool {
+        self.validation.as_ref().is_some_and(|validation| validation.status == ValidationStatus::Pending)
+    }
 }
 
 /// What watchers hear of later.
@@ -39,7 +58,7 @@ struct Held {
 pub(crate) struct Saving {
     saves: BTreeMap<u64, Save>,
     /// What is kept, by report.
-    kept: BTreeMap<u64, (String, v1::Checkpoint)>,
+    kept: BTreeMap<u64, Stored>,
     held: VecDeque<Held>,
     next: u32,
     first_size_told: bool,
@@ -59,7 +78,13 @@ impl Saving {
     /// For the next attempt: what the last one has not brought to its end is forgotten.
     pub fn begin_anew(&mut self, location: &str, checkpoints: Checkpoints) {
         self.saves.clear();
-        self.kept = as_kept(location, checkpoints.kept);
+        let before = std::mem::replace(&mut self.kept, as_kept(location, checkpoints.kept));
+        // A check that has ended meanwhile may be missing in what was read.
+        for (iteration, stored) in before {
+            if let Some(read) = self.kept.get_mut(&iteration).filter(|read| read.name == stored.name) {
+                *read = stored;
+            }
+        }
         self.next = self.next.max(checkpoints.next);
     }
 
@@ -68,7 +93,25 @@ impl Saving {
     }
 
     pub fn newest(&self) -> Option<&v1::Checkpoint> {
-        self.kept.values().next_back().map(|(_, checkpoint)| checkpoint)
+        self.kept.values().next_back().map(|stored| &stored.checkpoint)
+    }
+
+    pub fn get_mut(&mut self, iteration: u64) -> Option<&mut Stored> {
+        self.kept.get_mut(&iteration)
+    }
+
+    pub fn get(&self, iteration: u64) -> Option<&Stored> {
+        self.kept.get(&iteration)
+    }
+
+    pub fn remove(&mut self, iteration: u64) -> Option<Stored> {
+        self.kept.remove(&iteration)
+    }
+
+    /// Those whose checks are still due.
+    pub fn unvalidated(&self) -> Vec<u64> {
+        let due = self.kept.iter().filter(|(_, stored)| stored.is_unvalidated());
+        due.map(|(iteration, _)| *iteration).collect()
     }
 
     /// How many reports the newest one has behind it, and how many seconds they took.
@@ -82,8 +125,8 @@ impl Saving {
 
     /// What the retention starts from.
     pub fn scores(&self, score: impl Fn(&Metrics, u64) -> Option<f64>) -> Vec<Kept> {
-        let scored = |(iteration, (_, checkpoint)): (&u64, &(String, v1::Checkpoint))| {
-            let metrics = checkpoint.metrics.clone().unwrap_or_default().into();
+        let scored = |(iteration, stored): (&u64, &Stored)| {
+            let metrics = stored.metrics();
             Kept { iteration: *iteration, score: score(&metrics, *iteration) }
         };
         self.kept.iter().map(scored).collect()
@@ -103,8 +146,9 @@ impl Saving {
         save.name.clone()
     }
 
-    pub fn set_metrics(&mut self, iteration: u64, metrics: Metrics) {
-        self.saves.entry(iteration).or_default().metrics = metrics;
+    pub fn set_header(&mut self, iteration: u64, metrics: Metrics, validation: Option<ValidationTask>) {
+        let save = self.saves.entry(iteration).or_default();
+        (save.metrics, save.validation) = (metrics, validation);
     }
 }
 
@@ -201,12 +245,14 @@ impl Run {
         self.flush(outside);
         let mirror = self.take_mirror();
         let (Some(save), Some(storage)) = (self.saving.saves.get_mut(&iteration), &self.storage) else { return };
-        let displaced = save.displaced.iter().filter_map(|gone| Some(self.saving.kept.get(gone)?.0.clone())).collect();
+        let displaced =
+            save.displaced.iter().filter_map(|gone| Some(self.saving.kept.get(gone)?.name.clone())).collect();
         let header = Header {
             iteration,
             attempt: self.machine.attempt().0,
             created: outside.now(),
             metrics: json_of(&Value::Map(save.metrics.clone())),
+            validation: save.validation.clone().map(due),
         };
         let commit = Commit {
             iteration,
@@ -237,10 +283,16 @@ impl Run {
         for gone in &save.displaced {
             self.saving.kept.remove(gone);
         }
-        let index = self.saving.kept.values().next_back().map_or(0, |(_, newest)| newest.index + 1);
-        let metrics = Some(save.metrics.into());
-        let checkpoint = v1::Checkpoint { index, path: committed.location.clone(), metrics, iteration };
-        self.saving.kept.insert(iteration, (save.name, checkpoint.clone()));
+        let index = self.saving.newest().map_or(0, |newest| newest.index + 1);
+        let validation = save.validation.map(due);
+        let checkpoint = v1::Checkpoint {
+            index,
+            path: committed.location.clone(),
+            metrics: Some(save.metrics.into()),
+            iteration,
+            validation: status_of(&validation),
+        };
+        self.saving.kept.insert(iteration, Stored { name: save.name, checkpoint: checkpoint.clone(), validation });
         self.drop_checkpoint(Some(iteration), outside);
         self.warn_of_space(&committed, outside);
         if let Some(trouble) = committed.trouble {
@@ -316,20 +368,30 @@ impl Run {
 
     /// In the order of their worth, the best last.
     pub(crate) fn kept_checkpoints(&self) -> Vec<v1::Checkpoint> {
-        let kept = |iteration| self.saving.kept.get(&iteration).map(|(_, checkpoint)| checkpoint.clone());
+        let kept = |iteration| self.saving.get(iteration).map(|stored| stored.checkpoint.clone());
         self.machine.kept_checkpoints().filter_map(kept).collect()
     }
 }
 
-fn as_kept(location: &str, checkpoints: Vec<(String, Manifest)>) -> BTreeMap<u64, (String, v1::Checkpoint)> {
+/// A check that was asked for and has not come to an end.
+fn due(task: ValidationTask) -> Validation {
+    Validation { status: ValidationStatus::Pending, task }
+}
+
+pub(crate) fn status_of(validation: &Option<Validation>) -> String {
+    validation.as_ref().map_or(String::new(), |validation| validation.status.name().to_owned())
+}
+
+fn as_kept(location: &str, checkpoints: Vec<(String, Manifest)>) -> BTreeMap<u64, Stored> {
     let kept = checkpoints.into_iter().zip(0..).map(|((name, manifest), index)| {
         let checkpoint = v1::Checkpoint {
             index,
             path: format!("{}/{name}", location.trim_end_matches('/')),
             metrics: Some(manifest.reported().into()),
             iteration: manifest.iteration,
+            validation: status_of(&manifest.validation),
         };
-        (manifest.iteration, (name, checkpoint))
+        (manifest.iteration, Stored { name, checkpoint, validation: manifest.validation })
     });
     kept.collect()
 }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::head::Head;
 use crate::mirror::Mirror;
-use crate::outside::{Checkpoints, Commit, Disk, OpenRequest, Outside};
+use crate::outside::{Annotation, Checkpoints, Commit, Disk, OpenRequest, Outside};
 
 /// The files are written out at least after this many jobs, also when more are waiting.
 const FLUSH_EVERY: usize = 64;
@@ -160,6 +160,11 @@ impl Outside for World {
             Ok((mirror, result)) => head.on_committed(&run, iteration, result, mirror),
             Err(failure) => head.on_committed(&run, iteration, Err(failure), None),
         });
+    }
+
+    fn keep_validation(&mut self, run: RunId, annotation: Annotation) {
+        let keep = move || annotation.carry_out();
+        self.aside(keep, move |head, result| head.on_validation_kept(&run, result.flatten()));
     }
 
     fn discard(&mut self, checkpoint: Storage) {

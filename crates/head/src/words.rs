@@ -16,6 +16,11 @@ pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
         Event::TimerFired(Timer::Gather(_)) => ("TimerFired: the failures are gathered".into(), false),
         Event::TimerFired(Timer::Hang(_)) => ("TimerFired: time to look for ranks without progress".into(), false),
         Event::TimerFired(Timer::Warn) => ("TimerFired: a wait or a start goes on".into(), false),
+        Event::TimerFired(Timer::Validation(iteration)) => {
+            (format!("TimerFired: the time for the validation of report {iteration}'s checkpoint is over"), false)
+        }
+        Event::Validated { iteration, .. } => (format!("Validated: report {iteration}"), true),
+        Event::ValidationKept { iteration } => (format!("ValidationKept: report {iteration}"), false),
         Event::TimerFired(Timer::Preempt) => ("TimerFired: the time for a last checkpoint is over".into(), false),
         Event::StacksGathered(_) => ("StacksGathered".into(), true),
         Event::Placed => ("Placed".into(), true),
@@ -85,6 +90,12 @@ pub(crate) fn name_of(command: &Command<RankReport>) -> Option<String> {
             displaced => Some(format!("StoreCheckpoint: of report {iteration}, in place of those of {displaced:?}")),
         },
         Command::DropCheckpoint { iteration } => Some(format!("DropCheckpoint: of report {iteration}")),
+        Command::Validate { iteration } => Some(format!("Validate: the checkpoint of report {iteration}")),
+        Command::StopValidation { iteration, .. } => Some(format!("StopValidation: of report {iteration}")),
+        Command::KeepValidation { iteration, displaced } => match displaced.as_slice() {
+            [] => Some(format!("KeepValidation: of report {iteration}")),
+            displaced => Some(format!("KeepValidation: of report {iteration}; those of {displaced:?} go")),
+        },
         Command::CommitReport { .. }
         | Command::Release { .. }
         | Command::SetTimer { .. }

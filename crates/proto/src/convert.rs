@@ -7,6 +7,18 @@ use carril_types::{
 
 use crate::v1;
 
+impl From<carril_types::ValidationTask> for v1::ValidationTask {
+    fn from(task: carril_types::ValidationTask) -> Self {
+        Self { arguments: task.arguments, timeout_s: task.timeout_s }
+    }
+}
+
+impl From<v1::ValidationTask> for carril_types::ValidationTask {
+    fn from(task: v1::ValidationTask) -> Self {
+        Self { arguments: task.arguments, timeout_s: task.timeout_s }
+    }
+}
+
 impl From<Value> for v1::Value {
     fn from(value: Value) -> Self {
         use v1::value::Kind;

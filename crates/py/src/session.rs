@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use carril_types::{ErrorCode, Failure, Rank, WorkerFailure};
+use carril_types::{ErrorCode, Failure, Rank, ValidationTask, WorkerFailure};
 use carril_worker::{ReportOptions, Saving};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -96,7 +96,8 @@ impl Session {
         self.inner.ready(stacks);
     }
 
-    #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None, mode="sync"))]
+    #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None, mode="sync", validation=None))]
+    #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn report(
         &self,
         py: Python<'_>,
@@ -105,11 +106,14 @@ impl Session {
         r#move: bool,
         checkpoint_name: Option<String>,
         mode: &str,
+        validation: Option<(String, Option<f64>)>,
     ) -> PyResult<()> {
         let metrics = to_metrics(metrics, Unpicklable::Refuse)?;
         let saving = saving_of(py, mode)?;
         let last = directory.is_some() && self.inner.is_preempted();
-        let options = ReportOptions { checkpoint: directory, give_away: r#move, name: checkpoint_name, saving, last };
+        let validation = validation.map(|(arguments, timeout_s)| ValidationTask { arguments, timeout_s });
+        let (give_away, name) = (r#move, checkpoint_name);
+        let options = ReportOptions { checkpoint: directory, give_away, name, saving, last, validation };
         let runtime = self.inner.runtime();
         if self.inner.is_ahead() {
             leave(py, runtime, self.inner.wait_for_room())?;
@@ -133,17 +137,23 @@ impl Session {
         leave(py, self.inner.runtime(), self.inner.latest_checkpoint())
     }
 
-    #[pyo3(signature = (timeout=None))]
-    fn checkpoints<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    #[pyo3(signature = (timeout=None, validated=false))]
+    fn checkpoints<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<f64>,
+        validated: bool,
+    ) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let patience = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let settled = async {
-            let latest = self.inner.latest_checkpoint();
+            let settled = async {
+                self.inner.latest_checkpoint().await?;
+                if validated { self.inner.wait_for_validations().await } else { Ok(()) }
+            };
             match patience {
                 // What is there by then is what is shown.
-                Some(patience) => {
-                    tokio::time::timeout(patience, latest).await.map_or(Ok(()), |latest| latest.map(drop))
-                }
-                None => latest.await.map(drop),
+                Some(patience) => tokio::time::timeout(patience, settled).await.unwrap_or(Ok(())),
+                None => settled.await,
             }
         };
         leave(py, self.inner.runtime(), settled)?;

@@ -2,7 +2,7 @@
 
 use carril_proto::v1;
 use carril_store::{Fact, Journal, JournalRecord, list_checkpoints, verify};
-use carril_types::WorkerKey;
+use carril_types::{ValidationStatus, WorkerKey};
 
 use crate::sim::{STEPS, Sim};
 
@@ -82,6 +82,14 @@ impl Sim {
                 }
                 _ => {}
             }
+        }
+        let listed = list_checkpoints(&self.storage()).unwrap_or_default();
+        let due = listed.iter().filter_map(|listed| listed.state.as_ref().ok()?.validation.as_ref());
+        if due.clone().any(|validation| validation.status == ValidationStatus::Pending) {
+            self.violated("SIM-6: a checkpoint was left without its check".into());
+        }
+        if due.count() == 0 {
+            self.violated("SIM-6: no checkpoint was to be checked".into());
         }
         if let Some(left) = self.live_workers().first() {
             self.violated(format!("SIM-1: {left} has outlived its run"));

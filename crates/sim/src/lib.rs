@@ -7,6 +7,7 @@
 //! SIM-3: an attempt goes on from the newest checkpoint, with its number.
 //! SIM-4: every attempt after the first has a recorded cause, and the run has one ending.
 //! SIM-5: every run ends, in bounded time, with every report in its files.
+//! SIM-6: a run that has finished has the check of every checkpoint behind it.
 //!
 //! The idea is that of FoundationDB's simulation: one thread, one clock, dice that can be thrown again.
 

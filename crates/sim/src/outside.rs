@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carril_core::Timer;
-use carril_head::{Checkpoints, Commit, Disk, Head, Mirror, OpenRequest, Outside, RealDisk, RunDisk, RunOpened};
+use carril_head::{
+    Annotation, Checkpoints, Commit, Disk, Head, Mirror, OpenRequest, Outside, RealDisk, RunDisk, RunOpened,
+};
 use carril_proto::v1;
 use carril_store::{Crashed, JournalRecord, Storage};
 use carril_types::{Failure, Metrics, NodeId, Rank, RunId, RunStatus};
@@ -102,6 +104,18 @@ impl Outside for SimOutside {
             sim.kernel.after(told, move |sim| {
                 sim.with_head(life, move |head| head.on_committed(&run, iteration, result, None));
             });
+        });
+    }
+
+    fn keep_validation(&mut self, run: RunId, annotation: Annotation) {
+        let (life, begins, told) = (self.life, self.disk_time(), self.disk_time());
+        self.kernel.after(begins, move |sim| {
+            if !sim.is_head(life) {
+                return;
+            }
+            let result = annotation.carry_out();
+            sim.check_storage();
+            sim.kernel.after(told, move |sim| sim.with_head(life, move |head| head.on_validation_kept(&run, result)));
         });
     }
 

@@ -20,6 +20,7 @@ use crate::node::{Shared, SimNode, lock};
 use crate::outside::{Fuse, FusedDisk, Pending, SimOutside};
 
 pub(crate) const STEPS: u64 = 12;
+pub(crate) const RUN: &str = "run";
 const WORKERS: u32 = 3;
 const NODES: usize = 3;
 /// No run may take longer, in simulated seconds; the worst that can befall one is over long before.
@@ -445,7 +446,7 @@ impl Sim {
 
     fn spec(&self) -> RunSpec {
         RunSpec {
-            name: "run".into(),
+            name: RUN.into(),
             storage_path: self.directory.path().display().to_string(),
             num_workers: WORKERS,
             resources_per_worker: Resources::from_amounts([("CPU", 1.0)]).expect("one CPU is an amount"),
@@ -464,6 +465,7 @@ impl Sim {
             failures: FailureSpec { max_failures: 0, max_infrastructure_failures: Some(-1), fail_fast: false },
             preemption_grace_s: 30.0,
             continues: self.driver.run.as_ref().map(|run| run.as_str().to_owned()),
+            validation: Some(String::new()),
         }
     }
 

@@ -6,7 +6,7 @@ use carril_types::{ExitStatus, WorkerKey};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::node::{Doing, lock};
-use crate::sim::{STEPS, Sim};
+use crate::sim::{RUN, STEPS, Sim};
 
 impl Sim {
     /// The process is there.
@@ -71,7 +71,9 @@ impl Sim {
         let Some((_, workers)) = self.workers_at(place) else { return };
         match order.kind {
             Some(Kind::Assignment(assignment)) => {
-                self.check_beginning(key, &assignment);
+                if !is_check(&assignment) {
+                    self.check_beginning(key, &assignment);
+                }
                 if let Some(worker) = lock(&workers).all.get_mut(key) {
                     worker.reports = assignment.reports;
                     worker.assignment = Some(assignment);
@@ -99,15 +101,15 @@ impl Sim {
     /// One thing of a training function: a barrier, a place for a checkpoint, a report, the end.
     pub(crate) fn worker_acts(&mut self, place: usize, life: u64, key: &WorkerKey) {
         let Some((_, workers)) = self.workers_at(place).filter(|(now, _)| *now == life) else { return };
-        let Some((step, met, has_place)) = lock(&workers)
-            .all
-            .get(key)
-            .filter(|worker| worker.doing == Doing::Step)
-            .map(|worker| (worker.reports, worker.met, worker.has_place))
+        let Some((step, met, has_place, checks)) =
+            lock(&workers).all.get(key).filter(|worker| worker.doing == Doing::Step).map(|worker| {
+                let checks = worker.assignment.as_ref().is_some_and(is_check);
+                (worker.reports, worker.met, worker.has_place, checks)
+            })
         else {
             return;
         };
-        if step == STEPS {
+        if step == if checks { 1 } else { STEPS } {
             if let Some(worker) = lock(&workers).all.get_mut(key) {
                 worker.doing = Doing::Returned;
             }
@@ -115,6 +117,8 @@ impl Sim {
             if let Some(agent) = self.agent_mut(place, life) {
                 agent.on_worker_message(key, returned.into());
             }
+        } else if checks {
+            self.worker_reports(place, life, key, step);
         } else if step % 3 == 0 && !met {
             let barrier = lock(&workers).all.get_mut(key).map_or(0, |worker| {
                 worker.met = true;
@@ -151,7 +155,10 @@ impl Sim {
         if saves && !self.worker_saves(place, life, key, step + 1) {
             return;
         }
+        let timeout_s = self.kernel.chance(0.2).then(|| self.kernel.between(0.1, 3.0));
+        let task = v1::ValidationTask { arguments: "{}".into(), timeout_s };
         let report = v1::Report {
+            validation: (step % 4 == 3).then_some(task),
             sequence: step,
             at: self.kernel.now(),
             metrics: Some(v1::ValueMap::default()),
@@ -196,6 +203,11 @@ impl Sim {
     pub(crate) fn storage(&self) -> Storage {
         Storage::local(&self.directory.path().join("run"))
     }
+}
+
+/// Whether the worker checks a checkpoint of the run, which it does with its only report.
+fn is_check(assignment: &v1::Assignment) -> bool {
+    assignment.run_name != RUN
 }
 
 fn is_saved(step: u64) -> bool {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use carril_types::Rank;
+use carril_types::{Rank, Validation};
 
 use crate::copy::start_writing;
 use crate::error::StoreError;
@@ -34,6 +34,7 @@ pub struct Header {
     /// Seconds since 1970.
     pub created: f64,
     pub metrics: serde_json::Value,
+    pub validation: Option<Validation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +123,7 @@ pub fn commit(
     let merged = merge(shards)?;
     let mut manifest = Manifest::new(header.iteration, header.attempt, header.created);
     manifest.metrics = header.metrics.clone();
+    manifest.validation = header.validation.clone();
     manifest.ranks = shards.iter().map(|shard| shard.rank.0).collect();
     manifest.files = merged
         .iter()
@@ -171,6 +173,23 @@ fn commit_locally(
     Ok(())
 }
 
+/// What came of the user's check of a checkpoint is written down with it.
+pub fn annotate(
+    run: &Storage,
+    name: &str,
+    metrics: serde_json::Value,
+    validation: Validation,
+) -> Result<(), StoreError> {
+    let checkpoint = run.join(name);
+    let location = || checkpoint.location().to_owned();
+    let damaged = |why: String| StoreError::CheckpointDamaged { location: location(), why };
+    let bytes = checkpoint.read(MANIFEST)?.ok_or_else(|| damaged(format!("`{MANIFEST}` is missing")))?;
+    let mut manifest = Manifest::from_bytes(&bytes).map_err(|damage| damaged(damage.to_string()))?;
+    manifest.metrics = metrics;
+    manifest.validation = Some(validation);
+    checkpoint.write(MANIFEST, &manifest.to_bytes())
+}
+
 /// Deletes a checkpoint, or what an unfinished one left.
 pub fn remove(run: &Storage, name: &str) -> Result<(), StoreError> {
     let checkpoint = run.join(name);
@@ -189,8 +208,11 @@ pub fn remove(run: &Storage, name: &str) -> Result<(), StoreError> {
     }
     let gone = staging.join(format!("removed_{}", name.replace('/', "_")));
     local::delete_all(&gone)?;
-    local::rename(&from, &gone)?;
-    local::delete_all(&gone)
+    match local::rename(&from, &gone) {
+        // Somebody else was faster.
+        Err(_) if !from.exists() => Ok(()),
+        renamed => renamed.and_then(|()| local::delete_all(&gone)),
+    }
 }
 
 /// Where spools of a run on a local path lie, and what is on its way out.

@@ -28,7 +28,9 @@ mod tensorboard;
 mod verify;
 
 pub use blobs::{BlobStore, BlobWriter};
-pub use checkpoint::{Committed, Header, STAGING, Shard, commit, owned, prepare, prepare_in_place, remove, upload};
+pub use checkpoint::{
+    Committed, Header, STAGING, Shard, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
+};
 pub use epoch::{is_current, take_epoch};
 pub use error::StoreError;
 pub use faults::{Crashed, crash_at};

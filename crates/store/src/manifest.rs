@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use carril_types::Validation;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 pub const MANIFEST: &str = ".manifest.json";
@@ -26,6 +27,9 @@ pub struct Manifest {
     pub metrics: serde_json::Value,
     /// Where the data sets stood.
     pub data_position: serde_json::Value,
+    /// The user's check of it, where one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
     pub files: Vec<ManifestFile>,
 }
 
@@ -98,6 +102,7 @@ impl Manifest {
             ranks: Vec::new(),
             metrics: serde_json::Value::Null,
             data_position: serde_json::Value::Null,
+            validation: None,
             files: Vec::new(),
         }
     }

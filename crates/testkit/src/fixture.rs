@@ -103,6 +103,7 @@ impl Fixture {
             failures: Default::default(),
             preemption_grace_s: 30.0,
             continues: None,
+            validation: None,
         }
     }
 

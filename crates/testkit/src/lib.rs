@@ -3,5 +3,7 @@
 //! The test worker is a plain program under the same head and agent as any other worker; what it does is its argument.
 
 mod fixture;
+mod programs;
 
 pub use fixture::{Fixture, RunEnd};
+pub use programs::build;

@@ -7,6 +7,7 @@ mod ids;
 mod json;
 mod resources;
 mod run;
+mod validation;
 mod value;
 
 pub use failure::{ErrorCode, Failure, Origin, WorkerFailure};
@@ -17,4 +18,5 @@ pub use run::{
     AUTOMATIC_FIELDS, ExitStatus, FailureSpec, FilesystemSpec, OnExisting, PythonRuntime, Reduce, Restart, RunSpec,
     RunStatus, ScoreOrder, SpecError, WorkerCommand,
 };
+pub use validation::{Validation, ValidationStatus, ValidationTask};
 pub use value::{Metrics, Object, Value};

@@ -130,6 +130,9 @@ pub struct RunSpec {
     /// The run whose head was lost, and which the same driver goes on with: what is left of its budgets is kept.
     #[serde(default)]
     pub continues: Option<String>,
+    /// The blob with the function that checks checkpoints.
+    #[serde(default)]
+    pub validation: Option<String>,
 }
 
 fn preemption_grace() -> f64 {

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use carril_net::from_status;
 use carril_proto::v1;
 use carril_store::ReportLogWriter;
-use carril_types::{ErrorCode, Failure, Metrics, WorkerFailure, WorkerKey};
+use carril_types::{ErrorCode, Failure, Metrics, ValidationTask, WorkerFailure, WorkerKey};
 use prost::Message;
 
 use crate::error::SessionError;
@@ -29,6 +29,8 @@ pub struct ReportOptions {
     pub saving: Saving,
     /// This rank was told of a preemption before it made the report: see `wait_for_end`.
     pub last: bool,
+    /// The checkpoint is to be checked by the user's function.
+    pub validation: Option<ValidationTask>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -136,6 +138,7 @@ impl Session {
             droppable: options.saving == Saving::Async,
             stall_s: stall.as_secs_f64(),
             last: options.last,
+            validation: options.validation.clone().map(Into::into),
         };
         log.append(|out| report.encode(out).expect("a Vec has room"))
             .map_err(|source| SessionError::ReportLog { source })?;
@@ -197,6 +200,11 @@ impl Session {
         let broken =
             |error| Failure::new(ErrorCode::Internal, format!("the list of checkpoints cannot be read: {error}"));
         list.map(|list| list.checkpoints).map_err(broken)
+    }
+
+    /// Waits until the user's function has checked every checkpoint that is to be checked.
+    pub async fn wait_for_validations(&self) -> Result<(), Failure> {
+        self.wait("validated", self.reports.load(Ordering::Relaxed), Vec::new()).await.map(drop)
     }
 
     pub async fn barrier(&self) -> Result<(), Failure> {

@@ -76,8 +76,12 @@ def build(
     record: Mapping[str, Any],
     filesystem: Mapping[str, Any] | None,
     continues: str | None,
+    validation: str | None,
 ) -> str:
-    """The JSON for `Client.submit`. `continues` is the run that a lost head had, and that goes on."""
+    """The JSON for `Client.submit`. `continues` is the run that a lost head had, and that goes on.
+
+    `validation` is the blob of what checks checkpoints.
+    """
     from carril.train._locations import joined
 
     resources, retention = scaling_config.worker_resources, run_config.checkpoint_config
@@ -105,6 +109,7 @@ def build(
             "failures": _failures(run_config.failure_config),
             "preemption_grace_s": float(run_config.failure_config.preemption_grace_s),
             "continues": continues,
+            "validation": validation,
             "record": json.dumps({**record, "made_up_name": again.of_name(name)}, default=_shown),
         }
     )

@@ -43,6 +43,7 @@ def fit(
     keeps_automatic_fields = _keeps_automatic_fields()
     driver.flush_imports()
     data = dump_call(_call(trainer, arguments, details), function, trainer.train_loop_config)
+    check = _check(trainer)
     watch: _Watch | None = None
     heads = 0
     with PreemptionSignals() as signals:
@@ -50,7 +51,7 @@ def fit(
             while True:
                 try:
                     continues = watch.run_id if watch is not None else None
-                    run = _submit(trainer, client, name, data, environment, continues)
+                    run = _submit(trainer, client, name, data, check, environment, continues)
                     heads = 0
                     watch = watch or _Watch(trainer, run)
                     watch.follow(run, signals)
@@ -85,6 +86,7 @@ def _submit(
     client: "Client",
     name: str,
     data: bytes,
+    check: bytes | None,
     environment: dict[str, str],
     continues: str | None,
 ) -> "Run":
@@ -99,6 +101,7 @@ def _submit(
         spec.record(function, type(trainer).__name__, scaling_config, run_config, backend, keep(trainer, client, call)),
         spec.filesystem(run_config, client),
         continues,
+        client.put_blob(check) if check is not None else None,
     )
     return client.submit(
         text,
@@ -110,15 +113,37 @@ def _submit(
 
 def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
     """What `carril._internal.worker` reads."""
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
     return {
         "function": trainer.train_loop_per_worker,
         "arguments": arguments,
         "backend": trainer.backend_config,
-        "details": {"resources": trainer.scaling_config.worker_resources, **details},
-        "argv": list(sys.argv),
-        "script": os.path.abspath(script) if script else None,
+        "details": {"resources": trainer.scaling_config.worker_resources, **_validation_details(trainer), **details},
+        **_script(),
     }
+
+
+def _script() -> dict[str, Any]:
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    return {"argv": list(sys.argv), "script": os.path.abspath(script) if script else None}
+
+
+def _validation_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
+    if trainer.validation_config is None:
+        return {}
+    from carril.train._validation import details_of
+
+    return details_of(trainer.validation_config)
+
+
+def _check(trainer: "DataParallelTrainer") -> bytes | None:
+    """What the process reads that checks a checkpoint."""
+    if trainer.validation_config is None:
+        return None
+    from carril.train._validation import check
+
+    function: Any = trainer.validation_config.fn
+    call = {"function": check, "arguments": (function,), "of_the_user": function, "backend": None, "details": {}}
+    return dump_call({**call, **_script()}, function, None)
 
 
 def _keeps_automatic_fields() -> bool:

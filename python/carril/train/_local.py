@@ -6,6 +6,7 @@ tells them: a callback belongs to a run, not to a process.
 """
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from carril.train import _session
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext
 from carril.train._checkpoint import Checkpoint
 from carril.train._result import Metrics, Result
+from carril.train._validation import Task, checked_metrics, details_of
 
 if TYPE_CHECKING:
     from carril.train._trainer import DataParallelTrainer
@@ -106,6 +108,8 @@ class LocalSession:
         self.reports: list[dict[str, Any]] = []
         self.checkpoint: Checkpoint | None = None
         self.checkpoint_metrics: dict[str, Any] = {}
+        self.validation = ""
+        self.validate_fn: Any = None
         self.told: _Told | None = None
 
     def report(
@@ -120,9 +124,21 @@ class LocalSession:
             # The caller may remove the directory when `report` has returned: the newest one is kept as a copy.
             self.checkpoint = Checkpoint.copy_of(directory, move)
             self.checkpoint_metrics = plain
+            self.validation = ""
         self.reports.append(plain)
         if self.told is not None:
             self.told.on_report(plain, None if directory is None else self.checkpoint)
+
+    def validate(self, task: Task) -> None:
+        """There is no process beside this one: the check is done here and now, and costs nothing but itself."""
+        assert self.checkpoint is not None
+        try:
+            found = checked_metrics(self.validate_fn, self.validate_fn(self.checkpoint, **task[0]))
+            self.checkpoint_metrics.update(self._to_plain(found))
+            self.validation = "validated"
+        except Exception as error:
+            self.validation = "failed"
+            print(f"carril: the validation failed: {type(error).__name__}: {error}", file=sys.stderr)
 
     def latest_checkpoint(self) -> str | None:
         return None if self.checkpoint is None else self.checkpoint.path
@@ -150,6 +166,7 @@ def fit_locally(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], deta
 def _fit(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> Result:
     session = LocalSession(trainer.run_config.name or "local")
     session.told = told = _Told(trainer, session)
+    session.validate_fn = trainer.validation_config.fn if trainer.validation_config else None
     try:
         value = _run(trainer, session, told, arguments, details)
     except BaseException as error:
@@ -178,7 +195,7 @@ def _run(
     told.go_on()
     try:
         _session.enter(session)
-        _session.set_details({"resources": {}, **details})
+        _session.set_details({"resources": {}, **details_of(trainer.validation_config), **details})
         if backend is not None:
             backend.setup(session)
         return trainer.train_loop_per_worker(*arguments)

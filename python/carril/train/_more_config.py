@@ -1,7 +1,6 @@
 """The configuration that few scripts use, and the types of what comes later.
 
-Data sets and validation are not built yet: their configuration can be made, and its use is refused by the trainer or by
-`report`. `BackendConfig` is the place where a framework is set up inside a worker.
+Data sets are not built yet: their configuration can be made, and its use is refused by the trainer. `BackendConfig` is the place where a framework is set up inside a worker.
 """
 
 import enum
@@ -9,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from carril.exceptions import ConfigError, ConfigTypeError
-from carril.train._config import Config
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
+from carril.train._config import Config, coerce
 
 if TYPE_CHECKING:
     from carril.train._checkpoint import Checkpoint
@@ -80,24 +79,42 @@ class DataConfig(Config):
 
 @dataclass
 class ValidationTaskConfig(Config):
-    """What one validation is given."""
+    """What one validation is given: arguments of the function beside the checkpoint, and a time that it may take."""
 
     fn_kwargs: dict[str, Any] = field(default_factory=dict)
     timeout_s: float | None = None
 
     def __post_init__(self) -> None:
+        if self.fn_kwargs is not None and not isinstance(self.fn_kwargs, dict):
+            raise ConfigTypeError(f"`ValidationTaskConfig.fn_kwargs` is {kind_of(self.fn_kwargs)}: it must be a dict")
         self.fn_kwargs = dict(self.fn_kwargs or {})
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ConfigError(f"`ValidationTaskConfig.timeout_s` is {self.timeout_s}: it must be above 0")
+        timeout = self.timeout_s
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float))):
+            raise ConfigTypeError(f"`ValidationTaskConfig.timeout_s` is {kind_of(timeout)}: it must be a number")
+        if timeout is not None and not timeout > 0:
+            raise ConfigError(f"`ValidationTaskConfig.timeout_s` is {timeout}: it must be above 0")
 
 
 @dataclass
 class ValidationConfig(Config):
-    """How checkpoints are validated beside the training."""
+    """How checkpoints are validated beside the training: `fn(checkpoint, **kwargs)` returns a dict of metrics.
+
+    It runs in a process of its own that is not counted in the CPUs and has no devices. `ray_remote_kwargs` are taken
+    from older scripts; what they say of CPUs has no effect.
+    """
 
     fn: ValidationFn | None = None
     task_config: ValidationTaskConfig | None = None
     ray_remote_kwargs: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.task_config is not None:
+            self.task_config = coerce(ValidationTaskConfig, self.task_config, "ValidationConfig.task_config")
+        for name, amount in (self.ray_remote_kwargs or {}).items():
+            if name in ("num_gpus", "resources") and amount:
+                raise NotAvailableError(
+                    f"`ValidationConfig.ray_remote_kwargs[{name!r}]`: a validation with devices is not built yet"
+                )
 
 
 class CheckpointUploadMode(enum.Enum):
@@ -113,7 +130,7 @@ class CheckpointUploadMode(enum.Enum):
 
 
 class CheckpointConsistencyMode(enum.Enum):
-    """What `get_all_reported_checkpoints` waits for. Without validation both mean that checkpoints are stored."""
+    """What `get_all_reported_checkpoints` waits for: that checkpoints are stored, or also that they are validated."""
 
     COMMITTED = "COMMITTED"
     VALIDATED = "VALIDATED"

@@ -39,7 +39,7 @@ class Place(Protocol):
         """Takes every file of a directory."""
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Of a run: name, iteration, metrics, bytes, created, damage (None, or what is wrong), by iteration."""
+        """Of a run: name, iteration, metrics, bytes, created, validation, damage (what is wrong, or None), by iteration."""
 
 
 def place(location: str, filesystem: Any = None) -> Place:

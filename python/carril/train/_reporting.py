@@ -13,13 +13,30 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError, NotAvailableError, kind_of
+from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError, kind_of
 from carril.train import _session
 from carril.train._checkpoint import Checkpoint
 from carril.train._locations import is_uri, joined, kind_and_path, reaches
-from carril.train._more_config import CheckpointConsistencyMode, CheckpointUploadMode, ReportedCheckpoint, chosen
+from carril.train._more_config import (
+    CheckpointConsistencyMode,
+    CheckpointUploadMode,
+    ReportedCheckpoint,
+    ReportedCheckpointStatus,
+    chosen,
+)
 from carril.train._places import MANIFEST_FILE
 from carril.train._session import SessionLike, StoredSession
+from carril.train._validation import Task, as_native
+from carril.train._validation import asked as validation_task
+
+# By the native word for how far a validation has come.
+_STATUS = {
+    "": ReportedCheckpointStatus.COMMITTED,
+    "pending": ReportedCheckpointStatus.PENDING_VALIDATION,
+    "validated": ReportedCheckpointStatus.VALIDATED,
+    "failed": ReportedCheckpointStatus.VALIDATION_FAILED,
+    "timeout": ReportedCheckpointStatus.VALIDATION_TIMEOUT,
+}
 
 UploadFunction = Callable[[Checkpoint, str], Checkpoint]
 
@@ -43,6 +60,7 @@ class _Given:
     checkpoint: Checkpoint
     give: bool
     name: str | None
+    validation: tuple[str, float | None] | None
 
 
 def report_in_full(session: SessionLike, metrics: object, checkpoint: object, asked: Asked) -> None:
@@ -51,8 +69,7 @@ def report_in_full(session: SessionLike, metrics: object, checkpoint: object, as
         raise ConfigTypeError(
             f"`metrics` is {kind_of(metrics)}: it must be a dict", hints=['for example `report({"loss": 0.5})`']
         )
-    if asked.validation:
-        raise NotAvailableError("`report(validation=…)`: validation of checkpoints is not built yet")
+    task = validation_task(asked.validation, checkpoint is not None)
     mode = _mode(asked.mode)
     if checkpoint is None:
         session.report(dict(metrics))
@@ -69,13 +86,14 @@ def report_in_full(session: SessionLike, metrics: object, checkpoint: object, as
             f"`delete_local_checkpoint_after_upload` is {asked.delete!r}: it must be True or False, or None for the default"
         )
     give = mode is CheckpointUploadMode.ASYNC if asked.delete is None else asked.delete
-    given = _Given(dict(metrics), checkpoint, give, asked.name)
+    given = _Given(dict(metrics), checkpoint, give, asked.name, as_native(task))
     if not _session.is_stored(session):
         _remember(session, given, upload)
+        _validate_here(session, task)
     elif upload is not None:
         _store_by(upload, session, given)
     elif mode is CheckpointUploadMode.NO_UPLOAD:
-        _leave_in_place(session, given.metrics, checkpoint, "`checkpoint_upload_mode=NO_UPLOAD`: the checkpoint")
+        _leave_in_place(session, given, checkpoint, "`checkpoint_upload_mode=NO_UPLOAD`: the checkpoint")
     else:
         _take(session, given, mode.value.lower())
     _session.checkpoint_was_made(checkpoint, reported=True)
@@ -104,11 +122,11 @@ def _take(session: StoredSession, given: _Given, mode: str) -> None:
     checkpoint = given.checkpoint
     if checkpoint.is_local:
         give = given.give and _may_be_given(checkpoint)
-        session.report(given.metrics, checkpoint.path, give, given.name, mode)
+        session.report(given.metrics, checkpoint.path, give, given.name, mode, given.validation)
         return
     # From somewhere else: brought here first. The files are taken when the call returns, in both modes.
     with checkpoint.as_directory() as directory:
-        session.report(given.metrics, directory, False, given.name, mode)
+        session.report(given.metrics, directory, False, given.name, mode, given.validation)
 
 
 def _may_be_given(checkpoint: Checkpoint) -> bool:
@@ -116,7 +134,7 @@ def _may_be_given(checkpoint: Checkpoint) -> bool:
     return not checkpoint.is_temporary and not os.path.exists(os.path.join(checkpoint.path, MANIFEST_FILE))
 
 
-def _leave_in_place(session: StoredSession, metrics: dict[str, Any], checkpoint: Checkpoint, what: str) -> None:
+def _leave_in_place(session: StoredSession, given: _Given, checkpoint: Checkpoint, what: str) -> None:
     name = name_in_run(session, checkpoint)
     if name is None:
         raise ConfigError(
@@ -125,7 +143,7 @@ def _leave_in_place(session: StoredSession, metrics: dict[str, Any], checkpoint:
         )
     if not _has_files(checkpoint):
         raise CheckpointError(f"the checkpoint directory `{checkpoint.path}` does not exist or is empty", origin="user")
-    session.report(metrics, joined(session.storage, name), False, name, "in_place")
+    session.report(given.metrics, joined(session.storage, name), False, name, "in_place", given.validation)
 
 
 def _has_files(checkpoint: Checkpoint) -> bool:
@@ -140,7 +158,7 @@ def _store_by(upload: UploadFunction, session: StoredSession, given: _Given) -> 
     if give and _holds(checkpoint.path, session.run_directory):
         raise ConfigError(f"the checkpoint directory `{checkpoint.path}` holds the run's own directory")
     stored = _uploaded(upload, checkpoint, given.name or _name_for_all_ranks(session))
-    _leave_in_place(session, given.metrics, stored, "`checkpoint_upload_fn` returned a checkpoint: its place")
+    _leave_in_place(session, given, stored, "`checkpoint_upload_fn` returned a checkpoint: its place")
     if give and not (stored.is_local and _holds(checkpoint.path, stored.path)):
         import shutil
 
@@ -173,6 +191,13 @@ def _remember(session: SessionLike, given: _Given, upload: UploadFunction | None
         session.report(given.metrics, directory, False, given.name)
 
 
+def _validate_here(session: SessionLike, task: Task | None) -> None:
+    from carril.train._local import LocalSession
+
+    if task is not None and isinstance(session, LocalSession):
+        session.validate(task)
+
+
 def _holds(outer: str, inner: str) -> bool:
     outer, inner = os.path.realpath(outer), os.path.realpath(inner)
     return inner == outer or inner.startswith(outer.rstrip("/") + "/")
@@ -203,9 +228,10 @@ def _base_and_path(session: StoredSession, checkpoint: Checkpoint) -> tuple[str,
 
 
 def reported_checkpoints(session: SessionLike, mode: object, timeout_s: object) -> list[ReportedCheckpoint]:
-    """`get_all_reported_checkpoints`. Both modes wait for the same until there is validation."""
-    if mode is not None:
-        chosen(CheckpointConsistencyMode, mode, "consistency_mode")
+    """`get_all_reported_checkpoints`."""
+    if mode is None:
+        mode = CheckpointConsistencyMode.VALIDATED
+    validated = chosen(CheckpointConsistencyMode, mode, "consistency_mode") is CheckpointConsistencyMode.VALIDATED
     if timeout_s is not None and (
         isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not timeout_s >= 0
     ):
@@ -216,8 +242,10 @@ def reported_checkpoints(session: SessionLike, mode: object, timeout_s: object) 
 
     filesystem = _session.storage_filesystem()
     return [
-        ReportedCheckpoint(Checkpoint.stored(kept["path"], filesystem), as_objects(kept["metrics"]))
-        for kept in session.checkpoints(None if timeout_s is None else float(timeout_s))
+        ReportedCheckpoint(
+            Checkpoint.stored(kept["path"], filesystem), as_objects(kept["metrics"]), _STATUS[kept["validation"]]
+        )
+        for kept in session.checkpoints(None if timeout_s is None else float(timeout_s), validated)
     ]
 
 
@@ -226,4 +254,4 @@ def _remembered(session: SessionLike) -> list[ReportedCheckpoint]:
 
     if not isinstance(session, LocalSession) or session.checkpoint is None:
         return []
-    return [ReportedCheckpoint(session.checkpoint, dict(session.checkpoint_metrics))]
+    return [ReportedCheckpoint(session.checkpoint, dict(session.checkpoint_metrics), _STATUS[session.validation])]

@@ -69,8 +69,9 @@ class StoredSession(SessionLike, Protocol):
         move: bool = False,
         checkpoint_name: str | None = None,
         mode: str = "sync",
+        validation: tuple[str, float | None] | None = None,
     ) -> None: ...
-    def checkpoints(self, timeout: float | None = None) -> list[dict[str, Any]]: ...
+    def checkpoints(self, timeout: float | None = None, validated: bool = False) -> list[dict[str, Any]]: ...
     def preemption(self) -> tuple[str, float] | None: ...
 
 
@@ -176,7 +177,8 @@ def report(
     when every rank's report of the same number is in and all files are stored. `checkpoint_upload_mode` says how much
     of that `report` waits for: with SYNC and storage that is no local path, for all of it. `checkpoint_upload_fn` does
     the storing itself, in this thread, and returns the checkpoint in the run's storage.
-    `delete_local_checkpoint_after_upload=True` gives the directory away: it is moved instead of copied.
+    `delete_local_checkpoint_after_upload=True` gives the directory away: it is moved instead of copied. `validation`
+    has the trainer's `validation_config` check the checkpoint beside the training: True, or a `ValidationTaskConfig`.
     """
     global _reports
     if checkpoint is None and not validation and _report is not None and metrics.__class__ is dict:
@@ -230,7 +232,8 @@ def get_all_reported_checkpoints(
 ) -> "list[ReportedCheckpoint]":
     """The checkpoints that are kept, the best last, with the metrics they were reported with.
 
-    It waits until what this rank has reported is settled, for `timeout_s` at most; then it gives what there is.
+    It waits until what this rank has reported is stored and, unless the mode is COMMITTED, no validation is due: for
+    `timeout_s` at most; then it gives what there is.
     """
     from carril.train._reporting import reported_checkpoints
 

@@ -67,6 +67,9 @@ def _checkpoints(run: Place, filesystem: Any, rows: list[dict[str, Any]]) -> lis
             continue
         # The row has every value as it was; the manifest, which knows fewer kinds, serves where the row was lost.
         metrics = by_name.get(stored["name"]) or stored["metrics"] or {}
+        if stored["validation"] == "validated":
+            # What the check has found came after the row. It is the run's last word where the row is.
+            metrics.update(stored["metrics"])
         found.append((Checkpoint.stored(path, filesystem), metrics))
     return found
 

@@ -53,7 +53,6 @@ class DataParallelTrainer(Imperative):
         _refuse_unbuilt(
             {
                 "datasets": (datasets, "data sets are"),
-                "validation_config": (validation_config, "validation of checkpoints is"),
                 "metadata": (metadata, "metadata of a run is"),
             }
         )
@@ -64,7 +63,7 @@ class DataParallelTrainer(Imperative):
         self.backend_config = _checked_backend(backend_config)
         self.datasets: dict[str, Any] = {}
         self.data_config = _data_config(dataset_config)
-        self.validation_config = validation_config
+        self.validation_config = _validation_config(validation_config)
         self.resume_from_checkpoint = _checked_checkpoint(resume_from_checkpoint)
 
     @property
@@ -182,6 +181,14 @@ def _data_config(dataset_config: object) -> "DataConfig | None":
     from carril.train._more_config import DataConfig
 
     return coerce(DataConfig, dataset_config, "dataset_config")
+
+
+def _validation_config(validation_config: object) -> "ValidationConfig | None":
+    if validation_config is None:
+        return None
+    from carril.train._validation import checked_config
+
+    return checked_config(validation_config)
 
 
 def _check_callbacks(callbacks: list[Any]) -> None:

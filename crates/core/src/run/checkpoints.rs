@@ -6,7 +6,7 @@
 //! SAVE-3: a rank has at most `PLACES` checkpoints that are not settled; the next one waits for a place.
 //! SAVE-4: one that waits behind another is dropped only if it was not promised (ASYNC) and retention would delete it at once.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use carril_types::{ErrorCode, Failure, Rank};
 
@@ -26,7 +26,9 @@ struct Pending {
     ranks: Vec<Rank>,
     score: Option<f64>,
     droppable: bool,
-    storing: bool,
+    validate: bool,
+    /// What retention lets go for it, once it is being stored.
+    storing: Option<Vec<u64>>,
 }
 
 pub(super) struct Checkpoints {
@@ -34,6 +36,7 @@ pub(super) struct Checkpoints {
     /// Who has reported one with which report, before all ranks have.
     reported: BTreeMap<u64, Vec<Rank>>,
     droppable: BTreeMap<u64, bool>,
+    validate: BTreeSet<u64>,
     prepared: BTreeMap<u64, Vec<Prepared>>,
     pending: VecDeque<Pending>,
     settled: VecDeque<u64>,
@@ -52,6 +55,7 @@ impl Checkpoints {
             retention,
             reported: BTreeMap::new(),
             droppable: BTreeMap::new(),
+            validate: BTreeSet::new(),
             prepared: BTreeMap::new(),
             pending: VecDeque::new(),
             settled: VecDeque::new(),
@@ -66,6 +70,7 @@ impl Checkpoints {
     pub fn begin_anew(&mut self) {
         self.reported.clear();
         self.droppable.clear();
+        self.validate.clear();
         self.prepared.clear();
         self.unsettled.fill(0);
         self.lost = None;
@@ -78,7 +83,10 @@ impl Checkpoints {
         self.newest = newest;
     }
 
-    pub fn on_reported(&mut self, iteration: u64, rank: Rank, droppable: bool) {
+    pub fn on_reported(&mut self, iteration: u64, rank: Rank, droppable: bool, validate: bool) {
+        if validate {
+            self.validate.insert(iteration);
+        }
         self.reported.entry(iteration).or_default().push(rank);
         *self.droppable.entry(iteration).or_insert(true) &= droppable;
         self.unsettled[rank.index()] += 1;
@@ -135,8 +143,9 @@ impl Checkpoints {
 
 impl<R> RunMachine<R> {
     pub(super) fn queue_checkpoint(&mut self, iteration: u64, ranks: Vec<Rank>, score: Option<f64>) {
-        let droppable = self.checkpoints.droppable.remove(&iteration).unwrap_or(false);
-        self.checkpoints.pending.push_back(Pending { iteration, ranks, score, droppable, storing: false });
+        let validate = self.checkpoints.validate.remove(&iteration);
+        let droppable = self.checkpoints.droppable.remove(&iteration).unwrap_or(false) && !validate;
+        self.checkpoints.pending.push_back(Pending { iteration, ranks, score, droppable, validate, storing: None });
     }
 
     pub(super) fn on_checkpoint_prepared(
@@ -157,7 +166,7 @@ impl<R> RunMachine<R> {
     pub(super) fn store_next(&mut self, out: &mut Outcome<R>) {
         self.drop_superseded(out);
         while let Some(first) = self.checkpoints.pending.front() {
-            if first.storing || !self.checkpoints.is_prepared(first) {
+            if first.storing.is_some() || !self.checkpoints.is_prepared(first) {
                 return;
             }
             let iteration = first.iteration;
@@ -170,7 +179,7 @@ impl<R> RunMachine<R> {
             }
             let (ranks, score) = (first.ranks.clone(), first.score);
             let displaced = self.checkpoints.retention.displaced_by(Kept { iteration, score });
-            self.checkpoints.pending[0].storing = true;
+            self.checkpoints.pending[0].storing = Some(displaced.clone());
             out.commands.push(Command::StoreCheckpoint { iteration, ranks, displaced });
         }
     }
@@ -181,7 +190,7 @@ impl<R> RunMachine<R> {
         let superseded = (1..pending.len().saturating_sub(1)).find(|at| {
             let later: Vec<Kept> = pending.iter().skip(at + 1).map(kept).collect();
             let one = &pending[*at];
-            one.droppable && !one.storing && self.checkpoints.retention.is_superseded(kept(one), &later)
+            one.droppable && one.storing.is_none() && self.checkpoints.retention.is_superseded(kept(one), &later)
         });
         let Some(one) = superseded.and_then(|at| self.checkpoints.pending.remove(at)) else { return };
         out.reason = format!("the checkpoint of report {} is superseded before it was stored", one.iteration);
@@ -199,7 +208,7 @@ impl<R> RunMachine<R> {
         match result {
             Ok(path) => {
                 out.reason = format!("every rank's report {iteration} is in: its checkpoint is `{path}`");
-                self.checkpoints.retention.add(Kept { iteration, score: one.score });
+                self.keep(&one, out);
                 self.checkpoints.newest = Some((iteration, path));
                 self.checkpoints.lost = None;
                 self.settle(&one, out);
@@ -221,6 +230,15 @@ impl<R> RunMachine<R> {
         self.store_next(out);
         self.fail_if_hopeless(out);
         self.finish_if_returned(out);
+    }
+
+    /// It is there, and what it displaced is gone.
+    fn keep(&mut self, one: &Pending, out: &mut Outcome<R>) {
+        let kept = Kept { iteration: one.iteration, score: one.score };
+        self.checkpoints.retention.replace(one.storing.as_deref().unwrap_or_default(), kept);
+        if one.validate {
+            self.queue_validation(one.iteration, out);
+        }
     }
 
     fn settle(&mut self, one: &Pending, out: &mut Outcome<R>) {
@@ -271,7 +289,7 @@ impl<R> RunMachine<R> {
 
     pub(super) fn check_checkpoints(&self) {
         let checkpoints = &self.checkpoints;
-        let storing = checkpoints.pending.iter().filter(|pending| pending.storing).count();
+        let storing = checkpoints.pending.iter().filter(|pending| pending.storing.is_some()).count();
         assert!(storing <= 1, "SAVE-1: {storing} are stored at once");
         let in_order = checkpoints.pending.iter().zip(checkpoints.pending.iter().skip(1));
         assert!(

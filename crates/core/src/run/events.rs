@@ -39,6 +39,8 @@ pub enum Event<R> {
         report: R,
         /// Its files have been taken.
         checkpoint: Option<Saving>,
+        /// The checkpoint is to be validated.
+        validate: bool,
     },
     /// The rank's files for that report are safe and counted, or cannot be had.
     CheckpointPrepared {
@@ -53,6 +55,15 @@ pub enum Event<R> {
     CheckpointRejected {
         iteration: u64,
         failure: Failure,
+    },
+    /// The check of that report's checkpoint is over, however it went; the checkpoint is worth `score` now.
+    Validated {
+        iteration: u64,
+        score: Option<f64>,
+        how: String,
+    },
+    ValidationKept {
+        iteration: u64,
     },
     WorkerWaits {
         rank: Rank,
@@ -120,6 +131,8 @@ pub enum Timer {
     Hang(Attempt),
     /// The time for a last checkpoint is over.
     Preempt,
+    /// The time for the check of that report's checkpoint is over.
+    Validation(u64),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -154,6 +167,21 @@ pub enum Command<R> {
     /// What was taken for it is of no use any more.
     DropCheckpoint {
         iteration: u64,
+    },
+    /// Has the checkpoint of that report checked; the answer is `Validated`.
+    Validate {
+        iteration: u64,
+    },
+    /// The check is ended, whatever it is doing. It is still answered by `Validated`.
+    StopValidation {
+        iteration: u64,
+        late: bool,
+    },
+    /// Writes down what came of the check, and deletes the checkpoints that have to go for it.
+    /// The answer is `ValidationKept`.
+    KeepValidation {
+        iteration: u64,
+        displaced: Vec<u64>,
     },
     Release {
         rank: Rank,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carril_types::{ErrorCode, Failure, RunStatus};
 
-use super::{CLEAN_UP, Command, Ending, Outcome, RunMachine, State, Then, Timer};
+use super::{CLEAN_UP, Command, Ending, Outcome, RunMachine, State, Then, Timer, release};
 
 #[derive(Clone, Debug)]
 pub(super) struct Preemption {
@@ -26,6 +26,8 @@ impl<R> RunMachine<R> {
             return;
         }
         out.reason = format!("preempted: {reason}");
+        self.abandon_validations(out);
+        release(self.waits.release_validated(), out);
         let ends = matches!(self.state, State::Ended | State::Stopping(Then::End(_)));
         if !ends {
             self.preemption = Some(Preemption { reason: reason.clone(), answers: BTreeSet::new(), seen: false });

@@ -11,6 +11,7 @@ impl<R> RunMachine<R> {
         sequence: u64,
         report: R,
         checkpoint: Option<Saving>,
+        validate: bool,
         out: &mut Outcome<R>,
     ) {
         if self.workers[rank.index()] == WorkerState::Gone || matches!(self.state, State::Stopping(_)) {
@@ -23,7 +24,7 @@ impl<R> RunMachine<R> {
             return;
         }
         if let Some(saving) = checkpoint.filter(|_| fresh) {
-            self.checkpoints.on_reported(sequence + 1, rank, saving == Saving::Async);
+            self.checkpoints.on_reported(sequence + 1, rank, saving == Saving::Async, validate);
             if let Some(preemption) = self.preemption.as_mut().filter(|_| saving == Saving::Last) {
                 preemption.answers.insert(sequence + 1);
             }

@@ -87,6 +87,7 @@ impl<R> RunMachine<R> {
             Some((iteration, path)) => format!("goes on after report {iteration} from `{path}`"),
             None => "begins anew: there is no checkpoint".to_owned(),
         };
+        self.validations.keep(|iteration| kept.iter().any(|kept| kept.iteration == iteration));
         self.checkpoints.found(newest, kept);
         self.collator = Collator::new(self.workers.len() as u32, reports);
         if std::mem::take(&mut self.misplaced) {

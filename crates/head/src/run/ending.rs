@@ -69,7 +69,11 @@ impl Run {
         self.ended = true;
         self.storage = None;
         self.drop_checkpoint(None, outside);
-        self.publish(ending, outside);
+        if self.checks_for.is_some() {
+            self.outcome = Some(ending);
+        } else {
+            self.publish(ending, outside);
+        }
     }
 
     pub(crate) fn take_mirror(&mut self) -> Option<Mirror> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carril_core::{Budget, Collated, Event, Kept, Retention, RetentionRule, RunOptions, reduce};
 use carril_proto::v1;
-use carril_types::{Attempt, Metrics, Rank, RunSpec, Value};
+use carril_types::{Attempt, Metrics, Rank, RunSpec, ValidationTask, Value};
 
 use super::Run;
 use crate::outside::Outside;
@@ -19,6 +19,7 @@ pub(crate) struct RankReport {
     metrics: Metrics,
     checkpoint_name: String,
     stall: f64,
+    validation: Option<ValidationTask>,
 }
 
 impl Run {
@@ -31,11 +32,13 @@ impl Run {
                 (false, true) => carril_core::Saving::Async,
                 (false, false) => carril_core::Saving::Sync,
             }),
+            validate: self.spec.validation.is_some() && report.validation.is_some(),
             report: RankReport {
                 at: report.at,
                 metrics: report.metrics.unwrap_or_default().into(),
                 checkpoint_name: report.checkpoint_name,
                 stall: report.stall_s,
+                validation: report.validation.map(Into::into),
             },
         };
         self.decide(event, outside);
@@ -62,7 +65,10 @@ impl Run {
             automatic.0.push(("checkpoint_upload_s".into(), Value::Float(self.saving.upload)));
         }
         if checkpoint {
-            self.saving.set_metrics(iteration, completed(metrics.clone().unwrap_or_default(), &automatic));
+            let mut asked = by_rank.iter().flatten().filter_map(|report| report.validation.clone());
+            let validation = asked.next().filter(|_| self.spec.validation.is_some());
+            let reported = completed(metrics.clone().unwrap_or_default(), &automatic);
+            self.saving.set_header(iteration, reported, validation);
         }
         self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
         self.publish_report(iteration, by_rank, checkpoint, outside);
@@ -172,6 +178,7 @@ pub(super) fn options(spec: &RunSpec, saving: &Saving, budget: Budget, attempt: 
         budget,
         attempt,
         newest,
+        unvalidated: if spec.validation.is_some() { saving.unvalidated() } else { Vec::new() },
         score: Box::new(move |collated| {
             let metrics = reduced(&collated.by_rank, &spec)?;
             score_of(&spec, &metrics, collated.iteration)
@@ -184,7 +191,7 @@ pub(super) fn scores(spec: &RunSpec, saving: &Saving) -> Vec<Kept> {
     saving.scores(|metrics, iteration| score_of(spec, metrics, iteration))
 }
 
-fn score_of(spec: &RunSpec, metrics: &Metrics, iteration: u64) -> Option<f64> {
+pub(super) fn score_of(spec: &RunSpec, metrics: &Metrics, iteration: u64) -> Option<f64> {
     let attribute = spec.checkpoint_score_attribute.as_deref();
     let mut found = None;
     metrics

@@ -60,7 +60,9 @@ fn run(workers: u32) -> usize {
     ranks().for_each(|rank| tell(Event::WorkerStarted { rank, how: String::new() }));
     ranks().for_each(|rank| tell(Event::WorkerReady { rank }));
     for sequence in 0..10 {
-        ranks().for_each(|rank| tell(Event::Reported { rank, sequence, report: [0.0; 5], checkpoint: None }));
+        ranks().for_each(|rank| {
+            tell(Event::Reported { rank, sequence, report: [0.0; 5], checkpoint: None, validate: false })
+        });
     }
     let failure = Failure::new(ErrorCode::UserException, "one failure");
     tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(workers / 2), failure, String::new())));

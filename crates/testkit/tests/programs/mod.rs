@@ -7,12 +7,6 @@ pub fn programs() -> PathBuf {
     let worker = Path::new(env!("CARGO_BIN_EXE_carril-test-worker"));
     let directory = worker.parent().expect("a program lies in a directory").to_owned();
     static BUILT: std::sync::Once = std::sync::Once::new();
-    BUILT.call_once(|| {
-        let built = std::process::Command::new(env!("CARGO"))
-            .args(["build", "--quiet", "--release", "--package", "carril-cli"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status();
-        assert!(built.is_ok_and(|status| status.success()), "the carril command is built");
-    });
+    BUILT.call_once(|| carril_testkit::build(env!("CARGO"), "carril-cli"));
     directory
 }

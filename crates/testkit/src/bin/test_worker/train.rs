@@ -73,6 +73,7 @@ fn report(session: &Session, faults: &Faults, model: &Model) -> Result<(), Failu
         name: None,
         saving: Saving::Sync,
         last: session.is_preempted(),
+        validation: None,
     };
     faults.in_save(step, &file, session.store_checkpoint(&options))?;
     faults.in_report(step)?;
