@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from checkpoint_runs import InBackground
 from conftest import processes, wait_until
+from driver_scripts import Scripts, scripts_fixture, values  # noqa: F401
 from recovery_runs import journal_of
 from s3_server import Place, S3Server, place_fixture, s3_fixture, s3_variables_fixture  # noqa: F401
 
@@ -27,7 +29,7 @@ from carril.train import (
     WorkerGroupError,
 )
 
-STATUSES = {"COMMITTED", "PENDING_VALIDATION", "VALIDATED", "VALIDATION_TIMEOUT", "VALIDATION_FAILED"}
+AS_RAY = (str(Path(sys.executable).parent / "carril"), "as-ray", "--")
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +110,14 @@ def found(result: Result) -> list[tuple[int, Any]]:
 
 
 def manifests(run: Path) -> dict[int, dict[str, Any]]:
-    read = [json.loads(path.read_text()) for path in sorted(run.glob("checkpoint_*/.manifest.json"))]
-    return {manifest["metrics"]["step"]: manifest for manifest in read}
+    found = {}
+    for path in sorted(run.glob("checkpoint_*/.manifest.json")):
+        try:
+            manifest = json.loads(path.read_text())
+        except FileNotFoundError:  # deleted in this moment
+            continue
+        found[manifest["metrics"]["step"]] = manifest
+    return found
 
 
 def rows(notes: Path, kind: str) -> list[int]:
@@ -235,7 +243,7 @@ def failing(how: str) -> Callable[..., Any]:
     [
         ("raises", "VALIDATION_FAILED", "ValueError: this model is no good"),
         ("exits", "VALIDATION_FAILED", "exit code 3"),
-        ("returns None", "VALIDATION_FAILED", "returned None: `ValidationConfig.fn` must return a dict"),
+        ("returns None", "VALIDATION_FAILED", "returned a NoneType: `ValidationConfig.fn` must return a dict"),
         ("hangs", "VALIDATION_TIMEOUT", "it took too long"),
     ],
 )
@@ -248,7 +256,7 @@ def test_a_check_that_fails_costs_nothing_but_itself(
     assert found(result) == [(0, None), (1, 1)]
     told = capfd.readouterr()
     text = told.out + told.err
-    assert "the validation of `checkpoint_000000` failed: " in text and why in text, text
+    assert "the validation of `checkpoint_000000` failed: " in text and why in text and "rank 0" not in text, text
     if how == "raises":
         error = (storage / "run" / "validations" / "checkpoint_000000" / "error.txt").read_text()
         assert "this model is no good" in error and "Traceback" in error
@@ -412,3 +420,33 @@ def test_a_function_that_cannot_travel_is_named(storage: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"uses the variable `lock`, a _thread\.lock, which cannot be sent"):
         trainer(storage, check, {"steps": 1}).fit()
+
+
+SCRIPT = """
+    import os, pickle
+    from ray import train
+    from ray.train import Checkpoint, ScalingConfig, ValidationConfig, ValidationTaskConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    class Model:
+        def __init__(self, weight):
+            self.weight = weight
+
+    def check(checkpoint, times=1):
+        with checkpoint.as_directory() as directory, open(os.path.join(directory, "model"), "rb") as file:
+            return {"score": pickle.load(file).weight * times}
+
+    def loop():
+        os.makedirs("saved", exist_ok=True)
+        with open("saved/model", "wb") as file:
+            pickle.dump(Model(3), file)
+        train.report({}, checkpoint=Checkpoint.from_directory("saved"), validation=ValidationTaskConfig(fn_kwargs={"times": 2}))
+
+    config = ValidationConfig(fn=check, task_config=ValidationTaskConfig(timeout_s=60))
+    result = DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=1), validation_config=config).fit()
+    print(f"score={result.best_checkpoints[0][1]['score']}")
+"""
+
+
+def test_a_ray_script_whose_checkpoint_holds_an_object_of_its_own_class(scripts: Scripts) -> None:
+    assert values(scripts.run(SCRIPT, before=AS_RAY))["score"] == "6"

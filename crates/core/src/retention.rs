@@ -3,7 +3,7 @@
 //! RETAIN-1: the newest checkpoint is never deleted.
 //! RETAIN-2: a score that is missing or not a number is the worst there is, whichever way the scores are ordered.
 //! RETAIN-3: nothing is deleted before the checkpoint that displaces it has been committed.
-//! RETAIN-4: what somebody still needs is not deleted, whatever it is worth: it is judged when it is let go.
+//! RETAIN-4: what somebody still needs is not deleted, whatever it is worth.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -52,14 +52,24 @@ impl Retention {
         self.needed.insert(iteration);
     }
 
-    /// Nobody needs this one any more, and it is worth `score`. Returns those that go now.
-    pub fn let_go(&mut self, iteration: u64, score: Option<f64>) -> Vec<u64> {
-        self.needed.remove(&iteration);
+    /// This one, which is needed, is worth `score` now. Returns those that go, it among them or not; if it stays, it is needed
+    /// until it is let go.
+    pub fn judge(&mut self, iteration: u64, score: Option<f64>) -> Vec<u64> {
         if let Some(kept) = self.kept.iter_mut().find(|kept| kept.iteration == iteration) {
             kept.score = score;
         }
         self.sort();
-        self.prune()
+        let needed = self.needed.remove(&iteration);
+        let gone = self.prune();
+        if needed && !gone.contains(&iteration) {
+            self.need(iteration);
+        }
+        gone
+    }
+
+    /// Nobody needs this one any more. Should it be due by now, it goes with the next one.
+    pub fn let_go(&mut self, iteration: u64) {
+        self.needed.remove(&iteration);
     }
 
     /// A checkpoint was committed, and those that it displaced when that began are gone. Should others be due by now, they
@@ -183,7 +193,9 @@ mod tests {
         assert!(retention.add(kept(1, 0.0)).is_empty());
         assert!(retention.add(kept(2, 0.5)).is_empty());
         assert!(retention.add(kept(3, 0.6)).is_empty(), "the worst of three is needed");
-        assert_eq!(retention.let_go(1, Some(0.9)), [2], "it turned out to be the best");
+        assert_eq!(retention.judge(1, Some(0.9)), [2], "it turned out to be the best");
+        assert!(retention.displaced_by(kept(9, 1.0)) == [3], "and is still needed");
+        retention.let_go(1);
         retention.need(4);
         assert_eq!(retention.add(kept(4, 0.0)), [] as [u64; 0]);
         assert_eq!(retention.with(vec![kept(3, 0.6)]).needed.len(), 0, "what is not there is not needed");

@@ -525,6 +525,7 @@ impl<R> RunMachine<R> {
             self.fail_run(failure, out);
         } else {
             out.reason = match self.validations.count() {
+                _ if self.preemption.is_some() => "every rank returned, preempted as they were".to_owned(),
                 0 => "every rank returned".to_owned(),
                 1 => "every rank returned; the validation of 1 checkpoint is waited for".to_owned(),
                 count => format!("every rank returned; the validations of {count} checkpoints are waited for"),
@@ -537,6 +538,9 @@ impl<R> RunMachine<R> {
                 return_values: self.return_values.clone(),
             };
             self.stop_group(Then::End(Box::new(ending)), LEAVE, out);
+            if self.preemption.is_some() {
+                self.abandon_validations(out);
+            }
         }
     }
 

@@ -60,7 +60,8 @@ fn place(stack: &RankStack) -> Place {
     }
     let frames = main_thread(&stack.text);
     let Some(innermost) = frames.first() else { return Place::Is(format!("{}, without an answer", stack.state)) };
-    let at = frames.iter().find(|frame| is_users(frame)).map_or_else(String::new, |frame| {
+    let ours = package_of(&frames);
+    let at = frames.iter().find(|frame| is_users(frame, ours)).map_or_else(String::new, |frame| {
         let file = frame.file.rsplit('/').next().unwrap_or(frame.file);
         format!(" at {file}:{}", frame.line)
     });
@@ -100,9 +101,15 @@ fn is_collective(frame: &Frame) -> bool {
     torch || frame.file.ends_with("/carril/train/collective.py")
 }
 
-fn is_users(frame: &Frame) -> bool {
-    let foreign = ["/site-packages/", "/dist-packages/", "/lib/python3", "<frozen", "/carril/"];
-    !foreign.iter().any(|part| frame.file.contains(part))
+/// The directory of our own package, which every worker's function is called from. A user's may have the same name.
+fn package_of<'a>(frames: &[Frame<'a>]) -> Option<&'a str> {
+    frames.iter().rev().find_map(|frame| Some(frame.file.rsplit_once("_internal/worker.py")?.0))
+}
+
+fn is_users(frame: &Frame, ours: Option<&str>) -> bool {
+    let foreign = ["/site-packages/", "/dist-packages/", "/lib/python3", "<frozen"];
+    let ours = ours.is_some_and(|ours| frame.file.starts_with(ours)) || is_collective(frame);
+    !ours && !foreign.iter().any(|part| frame.file.contains(part))
 }
 
 fn places(all: &[(String, Rank)], one: &str, many: &str) -> String {
@@ -172,6 +179,17 @@ mod tests {
             text,
             "every rank waits: rank 0 waits in `all_reduce` at train.py:12, rank 1 waits in `barrier` at train.py:30"
         );
+    }
+
+    #[test]
+    fn a_user_may_call_a_directory_as_we_do() {
+        let busy = |package: &str| {
+            let worker = format!("{package}/_internal/worker.py");
+            stack(1, &[("/home/me/carril/train.py", 9, "loop"), (&worker, 90, "main")])
+        };
+        for package in ["/v/lib/python3.11/site-packages/carril", "/home/me/carril/python/carril"] {
+            assert_eq!(summarize(&[busy(package)], &[Rank(1)]), "rank 1 is in `loop` at train.py:9");
+        }
     }
 
     #[test]

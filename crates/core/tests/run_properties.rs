@@ -324,7 +324,7 @@ proptest! {
                 world.step(Step::Prepare { works: true });
                 world.step(Step::Commit { works: true });
             }
-            while world.validating.is_some() {
+            while world.validating.is_some() && world.endings == 0 {
                 world.step(Step::Validated { score: None });
             }
             world.step(Step::Gather);

@@ -4,6 +4,7 @@ What the driver's script defines travels by value, what is installed by name. Wh
 names the variable that holds it, which pickle itself does not.
 """
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,13 @@ def dump_call(payload: dict[str, Any], function: Callable[..., Any], config: obj
         return dumps(payload)
     except Exception as error:
         raise _explain(error, function, config) from error
+
+
+def script_classes() -> list[type]:
+    """The classes that the driver's script defines, but for those that cannot travel."""
+    main = sys.modules.get("__main__")
+    own = [value for value in vars(main).values() if isinstance(value, type) and value.__module__ == "__main__"]
+    return [kind for kind in own if not _refusal(kind)]
 
 
 def _explain(error: Exception, function: Callable[..., Any], config: object) -> ConfigError:

@@ -189,6 +189,8 @@ def _load(path: str) -> dict[str, Any]:
         main_module.__file__ = call["script"]
     # The script's functions and classes came by value. Where pickle and multiprocessing look for them by name, in
     # `__main__`, they are put as well: `torch.save(model)` works with a class of the script.
+    for kind in call.get("classes", ()):
+        setattr(main_module, kind.__name__, kind)
     function = call.get("of_the_user", call["function"])
     function = getattr(function, "__func__", function)
     if getattr(function, "__module__", None) == "__main__":

@@ -49,7 +49,12 @@ class WandbLoggerCallback(UserCallback):
         self.upload_checkpoints = upload_checkpoints
         self.kwargs = kwargs
         self._api_key = _key(api_key, api_key_file)
+        self._api_key_file = api_key_file
         self._run: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A run keeps its trainer for `restore`: the key is not written down with it.
+        return {**vars(self), "_api_key": None, "_run": None}
 
     def on_start(self, run_context: "RunContext") -> None:
         options: dict[str, Any] = {
@@ -61,7 +66,8 @@ class WandbLoggerCallback(UserCallback):
             # The driver's own active run, and those of other trainers in this process, stay as they are.
             "reinit": "create_new",
         }
-        self._run = _wandb().init(**_with_key({**options, **self.kwargs}, self._api_key))
+        key = self._api_key or _key(None, self._api_key_file)
+        self._run = _wandb().init(**_with_key({**options, **self.kwargs}, key))
 
     def after_report(
         self, run_context: "RunContext", metrics: list[dict[str, Any]], checkpoint: "Checkpoint | None"

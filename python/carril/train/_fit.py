@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from carril._internal import driver, spec
-from carril._internal.pickling import dump_call, loads
+from carril._internal.pickling import dump_call, loads, script_classes
 from carril.exceptions import CarrilError, ConnectionLostError, InternalError
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
 from carril.train._checkpoint import Checkpoint
@@ -143,7 +143,8 @@ def _check(trainer: "DataParallelTrainer") -> bytes | None:
 
     function: Any = trainer.validation_config.fn
     call = {"function": check, "arguments": (function,), "of_the_user": function, "backend": None, "details": {}}
-    return dump_call({**call, **_script()}, function, None)
+    # A checkpoint may hold objects of the script's classes, which the function need not mention.
+    return dump_call({**call, "classes": script_classes(), **_script()}, function, None)
 
 
 def _keeps_automatic_fields() -> bool:

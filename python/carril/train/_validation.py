@@ -50,7 +50,10 @@ def asked(given: object, has_checkpoint: bool) -> Task | None:
     if given is not True and not isinstance(given, ValidationTaskConfig):
         raise ConfigTypeError(f"`validation` is {kind_of(given)}: it must be True, False or a `ValidationTaskConfig`")
     if not has_checkpoint:
-        raise ConfigError("`report(validation=…)` without a checkpoint: there is nothing to validate")
+        raise ConfigError(
+            "`report(validation=…)` without a checkpoint: there is nothing to validate",
+            hints=["only ranks that report a checkpoint ask for its validation"],
+        )
     default: Task | None = _session.details().get("validation")
     if default is None:
         raise ConfigError(

@@ -1,7 +1,7 @@
 //! The user's checks of checkpoints, which run beside the training.
 //!
 //! VALIDATE-1: one check of a run goes on at a time, in the order of the reports.
-//! VALIDATE-2: a checkpoint is not deleted before its check is over.
+//! VALIDATE-2: a checkpoint is not deleted before its check is over, nor while what came of it is written down.
 //! VALIDATE-3: a run that finishes waits for its checks. One that ends in another way leaves them to whoever goes on with it.
 //! VALIDATE-4: a check that fails costs nothing but itself.
 
@@ -56,7 +56,7 @@ impl<R> RunMachine<R> {
             return;
         }
         out.reason = how;
-        let displaced = self.checkpoints.retention.let_go(iteration, score);
+        let displaced = self.checkpoints.retention.judge(iteration, score);
         out.commands.push(Command::KeepValidation { iteration, displaced });
     }
 
@@ -65,6 +65,7 @@ impl<R> RunMachine<R> {
             return;
         }
         self.validations.running = None;
+        self.checkpoints.retention.let_go(iteration);
         self.validate_next(out);
         if self.validations.are_over() {
             release(self.waits.release_validated(), out);

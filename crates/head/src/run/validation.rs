@@ -128,7 +128,10 @@ impl Run {
             }
             // Stopped, with the run or with its machine: it is still due.
             Ok(ended) if ended.status != RunStatus::Failed.name() => (None, ended.headline, None),
-            Ok(ended) => (Some(ValidationStatus::Failed), ended.headline, None),
+            Ok(ended) => {
+                let why = ended.headline.trim_start_matches("rank 0 failed: ");
+                (Some(ValidationStatus::Failed), why.to_owned(), None)
+            }
         };
         validating.status = status;
         let how = match status {
