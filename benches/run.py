@@ -31,7 +31,7 @@ from runner.recovery import recovery_measures
 from runner.tables import Row, Section
 
 CHECKPOINTS = tuple(f"checkpoint_{what}" for what in ("local", "given_away", "async", "many_files", "s3"))
-RECOVERY = ("recover_worker", "recover_torch", "failure", "recover_head")
+RECOVERY = ("recover_worker", "recover_torch", "failure", "recover_head", "replay")
 NAMES = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, *RECOVERY, "memory", "threads", "core")
 TIMEOUT_S = 180.0
 

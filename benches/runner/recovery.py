@@ -58,6 +58,21 @@ def _head(ours: Environment, variables: dict[str, str]) -> Measure:
     return Measure("recover_head", title, contenders, judge, value=_median, notes=_notes)
 
 
+def _replay(ours: Environment, quick: bool) -> Measure:
+    def judge(outcomes: Mapping[str, list[Outcome]]) -> list[Bar]:
+        took = _all(outcomes["ours"])
+        return [Bar("under 1 s", f"{median(took):.2f} s", median(took) < 1.0)] if took else []
+
+    def notes(outcomes: Mapping[str, list[Outcome]]) -> dict[str, str]:
+        base = [one.values["one"] for one in outcomes["ours"] if one.failure is None]
+        return {"ours": f"with one checkpoint {median(base):.3f} s"} if base else {}
+
+    few = {"BENCH_CHECKPOINTS": "300"} if quick else {}
+    contenders = [Contender("ours", script(ours, "replay", "ours.py"), few)]
+    title = "`fit()` again to the function running, after 10,000 checkpoints that are all there"
+    return Measure("replay", title, contenders, judge, value=_median, notes=notes)
+
+
 def recovery_measures(ours: Environment, ray: Environment | None, quick: bool) -> list[Measure]:
     few = {"BENCH_KILLS": "3", "BENCH_TIMES": "3"} if quick else {}
     return [
@@ -67,4 +82,5 @@ def recovery_measures(ours: Environment, ray: Environment | None, quick: bool) -
         _beside_ray("recover_torch", "the same with torch, to the first DDP step", 5, ours, ray, few),
         _beside_ray("failure", "exception in one rank to `fit()` raising", 10, ours, ray, few),
         _head(ours, few),
+        _replay(ours, quick),
     ]

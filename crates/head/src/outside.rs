@@ -156,12 +156,10 @@ impl Checkpoints {
     /// Blocks: the newest one is read in full, and damaged ones are moved aside.
     pub fn look(storage: &Storage) -> Result<Self, Failure> {
         let found = carril_store::find_latest(storage)?;
-        let listed = carril_store::list_checkpoints(storage)?;
-        let kept = listed.into_iter().filter_map(|listed| Some((listed.name, listed.state.ok()?))).collect();
         // Damaged ones keep their numbers: their files may still lie there.
         let number = |name: &String| name.strip_prefix("checkpoint_")?.get(..6)?.parse::<u32>().ok();
         let next = storage.names()?.iter().filter_map(number).max().map_or(0, |number| number + 1);
-        Ok(Self { kept, next, set_aside: found.set_aside })
+        Ok(Self { kept: found.kept, next, set_aside: found.set_aside })
     }
 }
 

@@ -25,24 +25,32 @@ pub struct Listed {
 /// What a run that goes on has to go on from.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    pub latest: Option<(String, Manifest)>,
+    /// The latest last. The others are known by their manifests alone.
+    pub kept: Vec<(String, Manifest)>,
     /// Names, and what was wrong with each.
     pub set_aside: Vec<(String, String)>,
 }
 
 /// By their manifests alone, in order of iteration; those whose manifest is damaged come first.
 pub fn list_checkpoints(run: &Storage) -> Result<Vec<Listed>, StoreError> {
+    look(run).map(|(listed, _)| listed)
+}
+
+/// The checkpoints, and the names of the directories that are none.
+fn look(run: &Storage) -> Result<(Vec<Listed>, Vec<String>), StoreError> {
     let names: Vec<String> =
         run.directories()?.into_iter().filter(|name| !name.starts_with('.') && !name.ends_with(DAMAGED)).collect();
     let keys: Vec<String> = names.iter().map(|name| format!("{name}/{MANIFEST}")).collect();
     let manifests = run.read_all(&keys)?;
-    let mut listed: Vec<Listed> = names
-        .into_iter()
-        .zip(manifests)
-        .filter_map(|(name, bytes)| Some(Listed { name, state: Manifest::from_bytes(&bytes?) }))
-        .collect();
+    let (mut listed, mut others) = (Vec::new(), Vec::new());
+    for (name, bytes) in names.into_iter().zip(manifests) {
+        match bytes {
+            Some(bytes) => listed.push(Listed { name, state: Manifest::from_bytes(&bytes) }),
+            None => others.push(name),
+        }
+    }
     listed.sort_by_key(|listed| listed.state.as_ref().ok().map(|manifest| (manifest.iteration, manifest.attempt)));
-    Ok(listed)
+    Ok((listed, others))
 }
 
 /// One checkpoint, in full: every byte is read.
@@ -94,19 +102,21 @@ fn verify_files(checkpoint: &Storage, manifest: &Manifest) -> Result<Option<Dama
 /// Only for the one that owns the run.
 pub fn find_latest(run: &Storage) -> Result<Found, StoreError> {
     let mut found = Found::default();
+    let (listed, others) = look(run)?;
     // Best effort: what stays is no checkpoint, and the next attempt sweeps again.
-    let _ = sweep(run);
-    for Listed { name, state } in list_checkpoints(run)?.into_iter().rev() {
+    let _ = sweep(run, others);
+    for Listed { name, state } in listed.into_iter().rev() {
         let damage = match state {
-            // The rest is known to be older, and only their manifests were looked at.
-            Ok(_) if found.latest.is_some() => continue,
-            Ok(manifest) => match verify_files(&run.join(&name), &manifest)? {
-                None => {
-                    found.latest = Some((name, manifest));
-                    continue;
+            Ok(manifest) => {
+                let is_latest = found.kept.is_empty();
+                match if is_latest { verify_files(&run.join(&name), &manifest)? } else { None } {
+                    None => {
+                        found.kept.push((name, manifest));
+                        continue;
+                    }
+                    Some(damage) => damage,
                 }
-                Some(damage) => damage,
-            },
+            }
             Err(Damage::Newer { version }) => {
                 let location = run.join(&name).location().to_owned();
                 return Err(StoreError::CheckpointNewer { location, version });
@@ -116,6 +126,7 @@ pub fn find_latest(run: &Storage) -> Result<Found, StoreError> {
         set_aside(run, &name)?;
         found.set_aside.push((name, damage.to_string()));
     }
+    found.kept.reverse();
     Ok(found)
 }
 
@@ -137,25 +148,22 @@ fn set_aside(run: &Storage, name: &str) -> Result<(), StoreError> {
     checkpoint.delete(MANIFEST)
 }
 
-/// Deletes spools, and directories that were to become checkpoints and never got a manifest.
-fn sweep(run: &Storage) -> Result<(), StoreError> {
+/// Deletes spools and, among directories without a manifest, those that were to become checkpoints.
+fn sweep(run: &Storage, without: Vec<String>) -> Result<(), StoreError> {
     run.join(STAGING).delete_all()?;
     let is_local = run.local_path().is_some();
     // On a local path nothing of ours has the name of a checkpoint before it is one; but a name that the user gave may be
     // a directory of the user's.
     let ours = |name: &String| match name.strip_prefix("checkpoint_") {
         Some(number) if is_local => number.len() >= 6 && number.bytes().all(|byte| byte.is_ascii_digit()),
-        Some(_) => !name.ends_with(DAMAGED),
+        Some(_) => true,
         None => false,
     };
-    let names: Vec<String> = run.directories()?.into_iter().filter(ours).collect();
-    let keys: Vec<String> =
-        names.iter().flat_map(|name| [MANIFEST, SET_ASIDE].map(|file| format!("{name}/{file}"))).collect();
-    let manifests = run.read_all(&keys)?;
-    for (name, manifests) in names.iter().zip(manifests.chunks(2)) {
-        if manifests.iter().all(Option::is_none) {
-            run.join(name).delete_all()?;
-        }
+    let names: Vec<String> = without.into_iter().filter(ours).collect();
+    let keys: Vec<String> = names.iter().map(|name| format!("{name}/{SET_ASIDE}")).collect();
+    let set_aside = run.read_all(&keys)?;
+    for (name, _) in names.iter().zip(set_aside).filter(|(_, set_aside)| set_aside.is_none()) {
+        run.join(name).delete_all()?;
     }
     Ok(())
 }

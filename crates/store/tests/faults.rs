@@ -119,5 +119,5 @@ fn fail_at(number: usize, kind: &str, point: &str) {
 fn latest(run: &Path) -> u64 {
     let found = find_latest(&Storage::local(run)).unwrap();
     assert_eq!(found.set_aside, [], "a fault leaves a whole checkpoint or none");
-    found.latest.map_or(0, |(_, manifest)| manifest.iteration)
+    found.kept.last().map_or(0, |(_, manifest)| manifest.iteration)
 }

@@ -68,7 +68,7 @@ fn ranks_merge_into_one_checkpoint_with_a_manifest() {
         assert_eq!(fs::read_to_string(path.join("model.bin")).unwrap(), "of rank 0");
         assert_eq!(fs::read_to_string(path.join("optimizer/shard_1.bin")).unwrap(), "of rank 1");
         assert_eq!(fs::read_to_string(path.join(METADATA)).unwrap(), "{\"of\": 0}");
-        let (name, manifest) = find_latest(&run.run).unwrap().latest.unwrap();
+        let (name, manifest) = find_latest(&run.run).unwrap().kept.pop().unwrap();
         assert_eq!((name.as_str(), manifest.iteration, manifest.ranks), ("checkpoint_000000", 7, vec![0, 1]));
         let files: Vec<(&str, u32)> = manifest.files.iter().map(|file| (&*file.path, file.rank)).collect();
         assert_eq!(files, [("model.bin", 0), ("optimizer/shard_1.bin", 1), ("shared.txt", 0)]);
@@ -84,7 +84,7 @@ fn two_ranks_that_disagree_on_a_file_are_named() {
     let error = owned(&shards).unwrap_err().to_string();
     assert!(error.contains("ranks 2 and 5") && error.contains("model.bin"), "{error}");
     assert!(commit(&run.run, "checkpoint_000000", &header(3), &shards, false).is_err());
-    assert!(find_latest(&run.run).unwrap().latest.is_none(), "CHECKPOINT-1: nothing half-made is seen");
+    assert!(find_latest(&run.run).unwrap().kept.is_empty(), "CHECKPOINT-1: nothing half-made is seen");
     let shards = [run.shard(4, 0, &[("model", "a file")], false), run.shard(4, 1, &[("model/part", "in one")], false)];
     let error = owned(&shards).unwrap_err().to_string();
     assert!(error.contains("ranks 0 and 1") && error.contains("model/part"), "{error}");
@@ -163,7 +163,7 @@ fn files_that_are_in_place_get_their_manifest_there() {
     let shards: Vec<Shard> =
         [0, 1].map(|rank| Shard { rank: Rank(rank), spool: PathBuf::new(), files: files.clone() }).into();
     commit(&run.run, "checkpoint_000004", &header(5), &shards, true).unwrap();
-    assert_eq!(find_latest(&run.run).unwrap().latest.unwrap().0, "checkpoint_000004");
+    assert_eq!(find_latest(&run.run).unwrap().kept.pop().unwrap().0, "checkpoint_000004");
 }
 
 #[test]
@@ -174,5 +174,5 @@ fn many_small_files_are_taken_and_flushed_together() {
     let shards = [run.shard(1, 0, &files, false)];
     assert_eq!(shards[0].files.len(), 200);
     commit(&run.run, "checkpoint_000000", &header(1), &shards, false).unwrap();
-    assert_eq!(find_latest(&run.run).unwrap().latest.unwrap().1.files.len(), 200);
+    assert_eq!(find_latest(&run.run).unwrap().kept.pop().unwrap().1.files.len(), 200);
 }

@@ -43,7 +43,7 @@ impl Run {
 
     fn found(&self) -> (Option<String>, Vec<(String, String)>) {
         let found = find_latest(&self.run).unwrap();
-        (found.latest.map(|(name, _)| name), found.set_aside)
+        (found.kept.last().map(|(name, _)| name.clone()), found.set_aside)
     }
 }
 
