@@ -24,6 +24,7 @@ import time
 import warnings
 from typing import Any, NamedTuple
 
+from carril._internal import torch_dynamo
 from carril._internal.imports import installed_entries, is_installed_package, script_imports
 
 _LENGTH = struct.Struct("<I")
@@ -146,7 +147,8 @@ class Zygote:
             for top, parts in _LAZY_PARTS.items():
                 if top in sys.modules:
                     for name in parts:
-                        _import_guarded(name, answer)
+                        if name != torch_dynamo.NAME or _compiles(script) or not torch_dynamo.stand_in():
+                            _import_guarded(name, answer)
         finally:
             sys.path[:] = before
         # The children share these objects' memory for as long as no collection touches them.
@@ -203,6 +205,18 @@ class Zygote:
         if device:
             return f"`{device}` is open: CUDA does not survive a fork"
         return ""
+
+
+def _compiles(script: str | None) -> bool:
+    """Whether the script speaks of torch's compiler: its workers then share one that is imported here."""
+    if not script:
+        return False
+    try:
+        with open(script, "rb") as file:
+            text = file.read()
+    except OSError:
+        return False
+    return b"compile" in text or b"dynamo" in text
 
 
 def _import_guarded(name: str, answer: dict[str, Any]) -> None:
