@@ -12,6 +12,7 @@ mod reduce;
 mod retention;
 mod run;
 mod stacks;
+pub mod tune;
 mod waits;
 
 pub use budget::{Budget, FailureRule, Infrastructure, Limit, Verdict};
