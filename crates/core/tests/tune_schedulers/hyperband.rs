@@ -1,7 +1,11 @@
-use carril_core::tune::scheduler::{Decision, HyperBand, HyperBandOptions, Scheduler, plan};
+use std::collections::BTreeMap;
+
+use carril_core::tune::scheduler::{AnyScheduler, Decision, HyperBand, HyperBandOptions, Scheduler, plan};
 use carril_core::tune::{Mode, TrialId};
 use carril_types::Metrics;
+use proptest::prelude::*;
 
+use crate::world::World;
 use crate::{add, ids, says, target, tell};
 
 fn options(max_t: f64) -> HyperBandOptions {
@@ -138,4 +142,19 @@ fn arguments_that_make_no_sense_are_refused() {
     says(HyperBand::new(options(0.5)), "`max_t` is `0.5`: it must be a finite number of at least 1");
     let factor = HyperBandOptions { reduction_factor: f64::NAN, ..options(9.0) };
     says(HyperBand::new(factor), "`reduction_factor` is `NaN`: it must be above 1");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn a_round_trains_as_many_for_as_long_as_the_paper_says_in_whatever_order_they_report(seed in any::<u64>(), bohb in any::<bool>()) {
+        let hyperband = if bohb { HyperBand::for_bohb(options(9.0)) } else { HyperBand::new(options(9.0)) };
+        let mut world = World::new(AnyScheduler::HyperBand(hyperband.unwrap()), 17, seed);
+        world.failures = false;
+        world.run();
+        // 9 trials for 1, 3 for 3 and 1 for 9; 5 for 3 and 1 for 9; 3 for 9.
+        let trained = BTreeMap::from([(1, 9 - 3), (3, 3 - 1 + 5 - 1), (9, 1 + 1 + 3)]);
+        prop_assert_eq!(world.trained(), trained, "BAND-1");
+    }
 }

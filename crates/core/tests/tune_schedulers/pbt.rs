@@ -184,6 +184,18 @@ fn in_step_all_are_compared_at_once_and_one_that_ends_keeps_nobody_waiting() {
 }
 
 #[test]
+fn in_step_those_that_all_came_too_far_go_on() {
+    let configs = [config(&[("x", Value::Float(1.0))]), config(&[("x", Value::Float(2.0))])];
+    let mut pbt = population(PbtOptions { synch: true, ..options() }, one("x", uniform()), &configs);
+    assert_eq!(tell(&mut pbt, 0, 5.0, 1.0), Decision::Pause);
+    assert!(matches!(tell(&mut pbt, 1, 5.0, 0.0), Decision::Exploit { .. }));
+    assert_eq!(pbt.choose(&[], &ids(&[0, 1])), Some(TrialId(0)), "PBT-3: nobody is missing, and nobody is waited for");
+    assert_eq!(pbt.choose(&[], &ids(&[1])), Some(TrialId(1)));
+    assert_eq!(tell(&mut pbt, 0, 5.5, 1.0), Decision::Continue);
+    assert_eq!(tell(&mut pbt, 0, 6.0, 1.0), Decision::Pause);
+}
+
+#[test]
 fn a_trial_that_could_not_go_on_from_another_is_as_it_was() {
     let configs = [config(&[("x", Value::Float(1.0))]), config(&[("x", Value::Float(2.0))])];
     let mut pbt = population(options(), one("x", uniform()), &configs);

@@ -192,6 +192,15 @@ impl World {
         self.ended.len() as u64 == self.to_make
     }
 
+    /// How many trials were trained for how long.
+    pub fn trained(&self) -> BTreeMap<u64, usize> {
+        let mut trained = BTreeMap::new();
+        for time in self.times.values() {
+            *trained.entry(*time as u64).or_default() += 1;
+        }
+        trained
+    }
+
     /// How far the trials that live are.
     pub fn live_times(&self) -> Vec<f64> {
         self.times.iter().filter(|(trial, _)| !self.ended.contains(trial)).map(|(_, time)| *time).collect()

@@ -172,7 +172,9 @@ impl HyperBand {
             None => !self.orders.iter().any(|(ordered, _, _)| ordered == trial),
         };
         let order = |trial: &TrialId| (self.homes.get(trial).copied().unwrap_or(usize::MAX), *trial);
-        pending.iter().chain(paused).copied().filter(may_run).min_by_key(order)
+        // Those that were made earlier are in earlier brackets: of them, the first is enough.
+        let begins = pending.iter().copied().find(may_run);
+        paused.iter().copied().filter(may_run).chain(begins).min_by_key(order)
     }
 }
 

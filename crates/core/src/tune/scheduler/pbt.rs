@@ -216,6 +216,10 @@ impl Pbt {
         }
         let furthest = self.population.values().map(|member| member.trained).fold(0.0, f64::max);
         self.next_synch = (self.next_synch + self.options.perturbation_interval).max(furthest);
+        if self.missing() == 0 {
+            // All came further than they had to: nobody would run, and all would wait for each other.
+            self.next_synch = furthest + self.options.perturbation_interval;
+        }
     }
 
     fn exploit(&mut self, trial: TrialId, best: &[TrialId]) -> Explained {
