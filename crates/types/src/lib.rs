@@ -19,4 +19,4 @@ pub use run::{
     RunStatus, ScoreOrder, SpecError, WorkerCommand,
 };
 pub use validation::{Validation, ValidationStatus, ValidationTask};
-pub use value::{Metrics, Object, Value};
+pub use value::{Metrics, Object, Value, exact};

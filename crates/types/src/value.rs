@@ -1,20 +1,22 @@
 //! What a report may hold. Numbers keep their value, whatever they were in Python.
 
+use serde::{Deserialize, Serialize};
+
 /// Something that only Python understands: its pickle travels to callbacks and `Result`, its repr to the files.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Object {
     pub repr: String,
     pub pickle: Vec<u8>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Value {
     None,
     Bool(bool),
     Int(i64),
     /// An integer beyond 64 bits, in decimal.
     BigInt(String),
-    Float(f64),
+    Float(#[serde(with = "exact")] f64),
     Text(String),
     List(Vec<Value>),
     Map(Metrics),
@@ -35,7 +37,7 @@ impl Value {
 }
 
 /// Named values in the order in which they were reported.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Metrics(pub Vec<(String, Value)>);
 
 impl Metrics {
@@ -76,6 +78,21 @@ impl Metrics {
             }
             name.truncate(length);
         }
+    }
+}
+
+/// Floats as text in saved state: JSON has neither NaN nor infinity, and its readers may be off by the last bit, after which
+/// a restored search would go another way. For `#[serde(with = "carril_types::exact")]`.
+pub mod exact {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(number: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{number:?}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")))
     }
 }
 
