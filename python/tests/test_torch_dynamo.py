@@ -125,7 +125,7 @@ SCRIPT = """
     from carril.train.torch import TorchTrainer, prepare_model
 
     def kind():
-        return type(sys.modules.get("torch._" + "dynamo")).__name__
+        return type(sys.modules.get("torch._dyn" + "amo")).__name__
 
     def loop():
         model = prepare_model(torch.nn.Linear(3, 1))
