@@ -322,7 +322,9 @@ def test_a_head_that_is_lost_meanwhile_is_told_again(scripts: Scripts) -> None:
     os.kill(script.pid, signal.SIGTERM)
     script.wait_for("preempted: SIGTERM to the driver")
     os.kill(script.head().pid, signal.SIGKILL)
-    assert "preempted: SIGTERM to the driver; no last checkpoint came in time; there is no checkpoint" in job.preempted(script)
+    assert "preempted: SIGTERM to the driver; no last checkpoint came in time; there is no checkpoint" in job.preempted(
+        script
+    )
     assert "the head has gone and is started again" in script.output
 
 
