@@ -142,6 +142,10 @@ class FaultyProxy:
         with self._lock:
             self._refused.append((re.compile(pattern), status, code))
 
+    def strike(self, rates: Mapping[str, float]) -> None:
+        """From here on, these faults at these rates."""
+        self._rates = dict(rates)
+
     def black_out(self, seconds: float) -> None:
         """Every connection is cut, and every new one, for so long."""
         self._dark_until = time.monotonic() + seconds

@@ -260,7 +260,9 @@ def test_the_agent_is_killed_between_any_two_calls_and_the_run_goes_on_by_itself
         result = trial.fit(f"{point.number}:kill", survives=1)
         (fired,) = [one for one in points(trial.log) if one.fired]
         (restart,) = result.restarts
-        assert restart["code"] == "head-lost" and restart["attempt"] == 1, (fired, restart)
+        # Killed while the journal was on its way to the bucket, nobody knows of the first attempt.
+        attempts = (0, 1) if fired.name == "put" else (1,)
+        assert restart["code"] == "head-lost" and restart["attempt"] in attempts, (fired, restart)
         begun = [int(row[1]) for row in trial.notes.rows if row[0] == "begins"]
         # The second attempt began with the step that was under way, or with the one after it.
         first, steps = result.return_value, list(range(STEPS))

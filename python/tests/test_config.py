@@ -270,7 +270,6 @@ def test_what_is_not_built_yet_is_refused_before_anything_is_made(
     ("arguments", "text"),
     [
         ({"datasets": {"train": [1]}}, "`datasets=…`: data sets are not built yet"),
-        ({"validation_config": ValidationConfig()}, "`validation_config=…`: validation of checkpoints is not built"),
         ({"metadata": {"a": 1}}, "`metadata=…`: metadata of a run is not built yet"),
     ],
 )

@@ -94,6 +94,7 @@ COMMON = """
     def told(error):
         # As one line: the test reads it back.
         print("\\ntold=" + json.dumps([type(error).__name__, error.code, error.origin, error.retryable, str(error)]))
+        print(f"late={{error.drain_timed_out}}\\nwhose={{error.preemption_info.preempted_ranks}}")
         sys.stdout.flush()
 """
 NATIVE = "from carril import train; from carril.train import DataParallelTrainer as Trainer"
@@ -212,7 +213,9 @@ def test_a_function_that_never_saves_has_its_grace_and_no_more(scripts: Scripts)
     os.kill(script.pid, signal.SIGTERM)
     text = job.preempted(script)
     assert 1.5 <= time.monotonic() - began < 15
-    assert "there is no checkpoint" in text
+    assert "no last checkpoint came in time; there is no checkpoint" in text
+    found = values(script.output)
+    assert (found["late"], found["whose"]) == ("True", "[0, 1]")
 
 
 def test_more_signals_change_nothing(scripts: Scripts) -> None:
@@ -224,7 +227,9 @@ def test_more_signals_change_nothing(scripts: Scripts) -> None:
     for number in (signal.SIGTERM, signal.SIGUSR2, signal.SIGTERM):
         os.kill(script.pid, number)
         os.kill(script.head().pid, number)
-    assert "preempted: SIGUSR1 to the driver; there is no checkpoint" in job.preempted(script)
+    assert "preempted: SIGUSR1 to the driver; no last checkpoint came in time; there is no checkpoint" in job.preempted(
+        script
+    )
     assert script.output.count("to report a last checkpoint") == 1
 
 
@@ -317,7 +322,9 @@ def test_a_head_that_is_lost_meanwhile_is_told_again(scripts: Scripts) -> None:
     os.kill(script.pid, signal.SIGTERM)
     script.wait_for("preempted: SIGTERM to the driver")
     os.kill(script.head().pid, signal.SIGKILL)
-    assert "preempted: SIGTERM to the driver; there is no checkpoint" in job.preempted(script)
+    assert "preempted: SIGTERM to the driver; no last checkpoint came in time; there is no checkpoint" in job.preempted(
+        script
+    )
     assert "the head has gone and is started again" in script.output
 
 

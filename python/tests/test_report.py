@@ -13,7 +13,7 @@ import pytest
 from conftest import wait_until
 from runs import NO_RESTART, fit, lines, trainer
 
-from carril.exceptions import ConfigTypeError, MetricsError, NotAvailableError
+from carril.exceptions import ConfigTypeError, MetricsError
 from carril.train import Result, UserCallback, WorkerGroupError
 
 pytestmark = pytest.mark.usefixtures("head")
@@ -353,25 +353,3 @@ def test_the_files_can_be_read_while_the_run_goes_on(storage: Path) -> None:
     finally:
         go.touch()
         thread.join()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ("validation=True", "`report(validation=…)`: validation of checkpoints is not built yet"),
-    ],
-)
-def test_what_report_cannot_do_yet_says_so(storage: Path, arguments: str, text: str) -> None:
-    def function(config: dict[str, Any]) -> None:
-        from carril import train
-
-        checkpoint = train.Checkpoint.from_dict({})
-        eval(
-            f"report({{}}, {config['arguments']})",
-            {"report": train.report, "c": checkpoint, "mode": train.CheckpointUploadMode},
-        )
-
-    with pytest.raises(WorkerGroupError) as caught:
-        fit(function, storage, workers=1, config={"arguments": arguments})
-    assert isinstance(caught.value.worker_failures[0], NotAvailableError)
-    assert text in str(caught.value)

@@ -75,7 +75,7 @@ def test_what_is_sent_twice_because_the_answer_was_cut_is_there_once_and_right(
 def test_a_download_that_is_cut_is_completed_and_never_handed_out_in_part(
     proxied: Proxied, place: Place, tmp_path: Path
 ) -> None:
-    proxy = proxied(rates={TRUNCATED: 0.25, RESET_RESPONSE: 0.1, SLOW_DOWN: 0.1})
+    proxy = proxied()
     source = tmp_path / "source"
     source.mkdir()
     names = [f"file-{number}" for number in range(30)]
@@ -83,6 +83,8 @@ def test_a_download_that_is_cut_is_completed_and_never_handed_out_in_part(
         (source / name).write_text(name * 20_000)
     (source / "large").write_bytes(os.urandom(40 << 20))
     checkpoint = Checkpoint.from_uri(Checkpoint(source).to_uri(f"{place.uri}/cut"))
+    # From here on: the way up is not what is tested.
+    proxy.strike({TRUNCATED: 0.25, RESET_RESPONSE: 0.1, SLOW_DOWN: 0.1})
     before = proxy.injected.copy()
     with checkpoint.as_directory() as directory:
         for name in [*names, "large"]:

@@ -168,9 +168,9 @@ def test_one_at_a_time_in_the_order_of_the_reports_and_the_end_waits(storage: Pa
 
 
 def test_the_arguments_of_one_report_go_before_those_of_the_trainer(storage: Path) -> None:
-    tasks = [True, {"fn_kwargs": {"less": 1.0}}, False, {}]
-    result = trainer(storage, scores(), {"steps": 4, "tasks": tasks}, task={"fn_kwargs": {"less": 0.5}}).fit()
-    assert found(result) == [(0, -0.5), (1, 0.0), (2, None), (3, 8.5)]
+    tasks = [True, {"fn_kwargs": {"less": 10**30}}, False, {}, {"fn_kwargs": {"less": float("-inf")}}]
+    result = trainer(storage, scores(), {"steps": 5, "tasks": tasks}, task={"fn_kwargs": {"less": 0.5}}).fit()
+    assert found(result) == [(0, -0.5), (1, 1 - 10**30), (2, None), (3, 8.5), (4, float("inf"))]
 
 
 def test_the_score_of_the_check_decides_what_is_kept(storage: Path) -> None:

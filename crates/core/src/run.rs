@@ -277,6 +277,7 @@ impl<R> RunMachine<R> {
             failure: Some(failure),
             failures: Vec::new(),
             return_values: Vec::new(),
+            timed_out: false,
         };
         self.state = State::Ended;
         out.commands.push(Command::EndRun(ending));
@@ -416,6 +417,7 @@ impl<R> RunMachine<R> {
             failure: Some(failure),
             failures: Vec::new(),
             return_values: Vec::new(),
+            timed_out: false,
         }
     }
 
@@ -473,6 +475,7 @@ impl<R> RunMachine<R> {
             failure: Some(first.failure.clone()),
             failures: self.failures.clone(),
             return_values: Vec::new(),
+            timed_out: false,
         }
     }
 
@@ -488,6 +491,7 @@ impl<R> RunMachine<R> {
             failure: Some(failure.clone()),
             failures: Vec::new(),
             return_values: Vec::new(),
+            timed_out: false,
         });
         self.stop_group(then, Duration::ZERO, out);
     }
@@ -536,6 +540,7 @@ impl<R> RunMachine<R> {
                 failure: None,
                 failures: Vec::new(),
                 return_values: self.return_values.clone(),
+                timed_out: false,
             };
             self.stop_group(Then::End(Box::new(ending)), LEAVE, out);
             if self.preemption.is_some() {

@@ -234,7 +234,9 @@ fn without_a_checkpoint_the_time_ends_a_preempted_run() {
     script.preempts();
     assert!(stops(&script.tell(Event::TimerFired(Timer::Preempt))));
     let commands = script.exits(0, ExitStatus::Signal(9));
-    assert_eq!(ending(&commands).unwrap().headline, "preempted: SIGTERM; there is no checkpoint");
+    let headline = "preempted: SIGTERM; no last checkpoint came in time; there is no checkpoint";
+    let ending = ending(&commands).unwrap();
+    assert_eq!((ending.headline.as_str(), ending.timed_out), (headline, true));
 }
 
 #[test]

@@ -73,6 +73,7 @@ fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> 
     dict.set_item("return_values", ended.return_values)?;
     dict.set_item("iterations", ended.iterations)?;
     dict.set_item("seconds", ended.seconds)?;
+    dict.set_item("timed_out", ended.timed_out)?;
     let restarts = PyList::empty(py);
     for told in ended.restarts {
         let restart = PyDict::new(py);

@@ -115,9 +115,12 @@ pub fn simulate(seed: u64) -> Result<Outcome, String> {
         sim.settle();
     }
     sim.check_ending();
+    // The directory has another name each time.
+    let directory = sim.directory.path().display().to_string();
+    let trace: Vec<String> = kernel.trace().iter().map(|line| line.replace(&directory, "")).collect();
     match sim.violation.take() {
-        Some(violation) => Err(format!("seed {seed}: {violation}\n{}", kernel.trace().join("\n"))),
-        None => Ok(Outcome { seconds: kernel.elapsed(), attempts: sim.attempts(), trace: kernel.trace() }),
+        Some(violation) => Err(format!("seed {seed}: {violation}\n{}", trace.join("\n"))),
+        None => Ok(Outcome { seconds: kernel.elapsed(), attempts: sim.attempts(), trace }),
     }
 }
 

@@ -17,7 +17,7 @@ fn a_seed_goes_the_same_way_every_time() {
 
 #[test]
 fn the_seeds_meet_what_they_are_there_for() {
-    let traces: Vec<String> = (0..60).map(|seed| simulate(seed).unwrap().trace.join("\n")).collect();
+    let traces: Vec<String> = (0..200).map(|seed| simulate(seed).unwrap().trace.join("\n")).collect();
     for misfortune in [
         "head 1 dies",
         "dies at place",

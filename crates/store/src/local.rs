@@ -223,7 +223,7 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
 
 pub(crate) fn make_parent(path: &Path) -> Result<(), StoreError> {
     match path.parent() {
-        Some(parent) if !parent.is_dir() => make_directory(parent),
+        Some(parent) => make_directory(parent),
         _ => Ok(()),
     }
 }

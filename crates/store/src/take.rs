@@ -13,6 +13,10 @@ use crate::local::{self, Tree};
 use crate::manifest::{MANIFEST, METADATA, SET_ASIDE};
 use crate::storage::StoredFile;
 
+/// So many files are copied by several threads: the kernel takes longer to make a small file than to fill it.
+const MANY: usize = 1_000;
+const HANDS: usize = 4;
+
 pub struct Take<'a> {
     pub from: &'a Path,
     /// The spool; what an earlier try left there is deleted.
@@ -86,12 +90,27 @@ fn copy_tree(from: &Path, to: &Path, tree: &Tree, durable: bool) -> Result<Vec<S
     for directory in local::directories(tree.files.iter().map(|file| file.path.as_str())) {
         local::make_directory(&to.join(directory))?;
     }
-    let mut copier = Copier::new(durable);
-    let copy = |file: &local::Found| {
-        let (size, crc32c) = copier.copy(&from.join(&file.path), &to.join(&file.path), file.mode)?;
-        Ok(stored(file.path.clone(), size, Some(crc32c)))
+    let copy_all = |files: &[local::Found]| -> Result<Vec<StoredFile>, StoreError> {
+        let mut copier = Copier::new(durable);
+        let copy = |file: &local::Found| {
+            let (size, crc32c) = copier.copy(&from.join(&file.path), &to.join(&file.path), file.mode)?;
+            Ok(stored(file.path.clone(), size, Some(crc32c)))
+        };
+        files.iter().map(copy).collect()
     };
-    tree.files.iter().map(copy).collect()
+    if tree.files.len() < MANY {
+        return copy_all(&tree.files);
+    }
+    let hands = std::thread::available_parallelism().map_or(1, |cores| cores.get().min(HANDS));
+    std::thread::scope(|scope| {
+        let parts = tree.files.chunks(tree.files.len().div_ceil(hands));
+        let copying: Vec<_> = parts.map(|part| scope.spawn(move || copy_all(part))).collect();
+        let mut taken = Vec::with_capacity(tree.files.len());
+        for part in copying {
+            taken.extend(part.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(taken)
+    })
 }
 
 fn stored(path: String, size: u64, crc32c: Option<u32>) -> StoredFile {
@@ -111,6 +130,29 @@ fn vanished(error: StoreError, from: &Path, named: &Path) -> StoreError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_files_arrive_whole_and_in_order() {
+        let root = tempfile::tempdir().unwrap();
+        let (from, to) = (root.path().join("from"), root.path().join("to"));
+        for number in 0..MANY + 7 {
+            let directory = from.join(format!("part-{}", number % 13));
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join(number.to_string()), number.to_string()).unwrap();
+        }
+        let taken = take(&Take { from: &from, to: &to, run: None, give_away: false, durable: true }).unwrap();
+        let tree = local::walk(&from).unwrap();
+        let names = |files: &[StoredFile]| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&taken), tree.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>());
+        for file in &taken {
+            let content = fs::read(to.join(&file.path)).unwrap();
+            assert_eq!((file.size, file.crc32c), (content.len() as u64, Some(crc32c::crc32c(&content))));
+            assert!(file.path.ends_with(&format!("/{}", String::from_utf8(content).unwrap())), "{}", file.path);
+        }
+        // One that cannot be copied fails the whole.
+        fs::remove_file(from.join(&taken[MANY / 2].path)).unwrap();
+        assert!(copy_tree(&from, &to, &tree, false).is_err_and(|error| error.is_missing()));
+    }
 
     #[test]
     fn a_directory_that_vanishes_while_it_is_copied_is_told_from_a_failing_disk() {

@@ -67,8 +67,11 @@ def group_error(ended: dict[str, Any]) -> CarrilError:
     failures = ended["failures"]
     failure = ended["failure"] or {}
     if ended["status"] == "preempted":
+        from carril.train._preemption import every_rank
+
         return PreemptionError(
-            None,
+            every_rank(len(ended["ranks"])),
+            ended["timed_out"],
             message=failure.get("message") or ended["headline"],
             code="preempted",
             origin="preemption",

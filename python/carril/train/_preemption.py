@@ -71,8 +71,11 @@ def info_of(session: "StoredSession") -> "PreemptionInfo | None":
     told = session.preemption()
     if told is None:
         return None
+    return every_rank(session.world_size, int(told[1] * 1000))
+
+
+def every_rank(world_size: int, deadline_ms: int | None = None) -> "PreemptionInfo":
+    """On one machine a preemption is that of every rank."""
     from carril.train._more_config import PreemptionInfo
 
-    _, deadline = told
-    ranks = list(range(session.world_size))
-    return PreemptionInfo(deadline_ms=int(deadline * 1000), preempted_node_to_ranks={"local": ranks})
+    return PreemptionInfo(deadline_ms, {"local": list(range(world_size))})

@@ -86,7 +86,7 @@ def check(function: Callable[..., Any]) -> None:
     """Runs in the process that checks."""
     told = json.loads(os.environ.pop(_VARIABLE))
     checkpoint = Checkpoint.stored(told["checkpoint"], _session.storage_filesystem())
-    found = function(checkpoint, **told["arguments"])
+    found = function(checkpoint, **json.loads(told["arguments"]))
     _session.report(checked_metrics(function, found))
 
 

@@ -220,6 +220,8 @@ pub struct Ending {
     pub failures: Vec<WorkerFailure>,
     /// By rank.
     pub return_values: Vec<Option<String>>,
+    /// It was preempted, and no last checkpoint came in the time that there was.
+    pub timed_out: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -55,7 +55,8 @@ impl<R> RunMachine<R> {
     pub(super) fn on_preempt_timer(&mut self, out: &mut Outcome<R>) {
         if matches!(self.state, State::Starting | State::Running | State::Gathering) {
             out.reason = "no last checkpoint came in the time that there was".to_owned();
-            let ending = self.ending_of_preemption(None);
+            let ending =
+                Ending { timed_out: true, ..self.ending_of_preemption(Some("no last checkpoint came in time")) };
             self.stop_group(Then::End(Box::new(ending)), Duration::ZERO, out);
         }
     }
@@ -86,6 +87,7 @@ impl<R> RunMachine<R> {
             failure: Some(failure),
             failures: Vec::new(),
             return_values: Vec::new(),
+            timed_out: false,
         }
     }
 }

@@ -50,6 +50,7 @@ impl Run {
             iterations: self.iterations,
             seconds: self.automatic.seconds(now),
             restarts: self.restarts.clone(),
+            timed_out: ending.timed_out,
         });
         match self.mirror.take() {
             Some(mirror) => self.begin_last_round(mirror, outside),

@@ -19,7 +19,7 @@ use crate::saving::status_of;
 
 /// Where the checks of a run are kept, in its own directory.
 const DIRECTORY: &str = "validations";
-/// What a worker is told: the checkpoint's path, and the arguments of the function.
+/// What a worker is told: the checkpoint's path, and the arguments of the function as the text that they came in.
 const VARIABLE: &str = "CARRIL_VALIDATION";
 
 /// How many failures of machines a check survives; one of the function ends it.
@@ -59,7 +59,10 @@ impl Run {
             return;
         };
         (validating.stopped, validating.late) = (true, late);
-        self.check = validating.check.clone().map(Check::Stop);
+        // One that has not begun yet is ended when it has: see `wants`.
+        if let Some(check) = validating.check.clone() {
+            self.check = Some(Check::Stop(check));
+        }
     }
 
     /// The run that checks the checkpoint.
@@ -69,8 +72,6 @@ impl Run {
         let gone = || Failure::new(ErrorCode::NotFound, format!("checkpoint `{}` is gone", validating.name));
         let stored = self.saving.get(validating.iteration).ok_or_else(gone)?;
         let task = stored.validation.as_ref().ok_or_else(gone)?.task.clone();
-        let arguments: serde_json::Value = serde_json::from_str(&task.arguments)
-            .map_err(|error| internal(&format!("the arguments of the validation: {error}")))?;
         let spec = RunSpec {
             name: stored.name.clone(),
             storage_path: format!("{}/{DIRECTORY}", self.location.trim_end_matches('/')),
@@ -87,7 +88,7 @@ impl Run {
             validation: None,
             ..self.spec.clone()
         };
-        let told = serde_json::json!({ "checkpoint": stored.checkpoint.path, "arguments": arguments });
+        let told = serde_json::json!({ "checkpoint": stored.checkpoint.path, "arguments": task.arguments });
         let mut environment: std::collections::HashMap<String, String> = self.environment.iter().cloned().collect();
         environment.insert(VARIABLE.to_owned(), told.to_string());
         Ok(v1::RunRequest {

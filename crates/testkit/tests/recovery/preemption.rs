@@ -102,7 +102,7 @@ async fn a_function_that_brings_no_checkpoint_has_its_time_and_no_more() {
     let took = told.expect("it reported").elapsed();
     assert!(took >= Duration::from_millis(400), "it had its time: {took:?}");
     assert_eq!(end.ended.status, "preempted", "{end:#?}");
-    assert_eq!(end.ended.headline, "preempted: over; there is no checkpoint");
+    assert_eq!(end.ended.headline, "preempted: over; no last checkpoint came in time; there is no checkpoint");
     assert_nothing_left(&fixture, &end, &reply.run_id).await;
 }
 
