@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, overload
 from carril.exceptions import ConfigError, NotFoundError, TrainingFailedError
 from carril.train._locations import joined, pyarrow_filesystem
 from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, flatten, parse_lines
-from carril.tune._stored import StoredExperiment, StoredTrial, look_up
+from carril.tune._stored import StoredExperiment, StoredTrial, flat_parameters, look_up
 
 if TYPE_CHECKING:
     import pandas
@@ -390,6 +390,6 @@ def _flat_row(result: Result, metrics: dict[str, Any]) -> dict[str, Any]:
     if isinstance(result, TrialResult):
         flat["trial_id"] = result.trial_id
     flat["logdir"] = result.path
-    for name, value in flatten(result.config or {}).items():
+    for name, value in flat_parameters(result.config or {}).items():
         flat[f"config/{name}"] = value
     return flat

@@ -176,3 +176,14 @@ def look_up(metrics: dict[str, Any], name: str) -> Any:
     first, slash, rest = name.partition("/")
     inner = metrics.get(first) if slash else None
     return look_up(inner, rest) if isinstance(inner, dict) else None
+
+
+def flat_parameters(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a/b": 1}`."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict) and value:
+            flat.update(flat_parameters(value, f"{prefix}{name}/"))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

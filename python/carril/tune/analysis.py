@@ -11,7 +11,7 @@ from carril.exceptions import ConfigError, NotFoundError
 from carril.train._locations import joined
 from carril.train._result import Result, flatten
 from carril.tune._result_grid import ResultGrid, TrialResult, number_in, rows_of
-from carril.tune._stored import StoredExperiment, read_experiment
+from carril.tune._stored import StoredExperiment, flat_parameters, read_experiment
 
 if TYPE_CHECKING:
     import pandas
@@ -50,7 +50,7 @@ class Trial:
     @property
     def evaluated_params(self) -> dict[str, Any]:
         """The configuration with nested keys as `a/b`."""
-        return flatten(self.config)
+        return flat_parameters(self.config)
 
     @property
     def last_result(self) -> dict[str, Any]:
