@@ -9,6 +9,7 @@ mod credentials;
 mod csv;
 mod epoch;
 mod error;
+mod experiment_files;
 mod faults;
 mod journal;
 mod local;
@@ -29,15 +30,16 @@ mod verify;
 
 pub use blobs::{BlobStore, BlobWriter};
 pub use checkpoint::{
-    Committed, Header, STAGING, Shard, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
+    Committed, Header, STAGING, Shard, adopt, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
 };
 pub use epoch::{is_current, take_epoch};
 pub use error::StoreError;
+pub use experiment_files::{EXPERIMENT, ExperimentFiles, ExperimentRecord, TRIALS, read_lines};
 pub use faults::{Crashed, crash_at};
 pub use journal::{Fact, History, Journal, JournalRecord};
 pub use local::free_space;
 pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
-pub use metrics_json::json_of;
+pub use metrics_json::{json_of, value_of};
 pub use owner::Owner;
 pub use python_filesystem::PythonFilesystem;
 pub use report_log::{ReportLogReader, ReportLogWriter};

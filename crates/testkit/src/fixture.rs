@@ -104,6 +104,8 @@ impl Fixture {
             preemption_grace_s: 30.0,
             continues: None,
             validation: None,
+            trial: None,
+            parent: None,
         }
     }
 

@@ -19,6 +19,7 @@ use carril_types::{Metrics, Resources};
 pub use self::events::{
     Answer, EndedTrial, ExperimentCommand, ExperimentEnd, ExperimentEvent, Judged, Question, Record, RunEnd, Verdict,
 };
+pub use self::restoring::Resuming;
 use super::scheduler::{AnyScheduler, Decision, NewConfig, Scheduler};
 use super::search::{AnySearcher, Searcher};
 use super::{Mode, TrialId};
@@ -147,9 +148,7 @@ impl Experiment {
             ExperimentEvent::Answered { question, answer } => self.on_answered(question, answer, &mut out),
             ExperimentEvent::Placed { trial } => self.on_placed(trial),
             ExperimentEvent::Refused { trial, reason } => self.on_refused(trial, reason, &mut out),
-            ExperimentEvent::Reported { trial, number, result, checkpoint } => {
-                self.on_reported(trial, number, result, checkpoint, &mut out);
-            }
+            ExperimentEvent::Reported { trial, number, result } => self.on_reported(trial, number, result, &mut out),
             ExperimentEvent::RunEnded { trial, end } => self.on_run_ended(trial, end, &mut out),
             ExperimentEvent::StopRequested { reason } => self.end_by(ExperimentEnd::Stopped(reason), &mut out),
             ExperimentEvent::EnoughSeen { reason } => self.end_by(ExperimentEnd::Finished(reason), &mut out),

@@ -2,10 +2,11 @@
 //!
 //! A value of the user's is named by its index into a list that travels beside the words.
 
-use carril_types::{Metrics, Resources, Value};
+use carril_types::{Metrics, Resources, RunSpec, Value};
 use serde::Deserialize;
 
 use super::Mode;
+use super::experiment::{Experiment, ExperimentOptions};
 use super::scheduler::{
     Allocation, AnyScheduler, Asha, AshaOptions, Bound, Distribution, Factor, Fifo, HyperBand, HyperBandOptions,
     MedianOptions, MedianStopping, Mutation, MutationOptions, Pbt, PbtOptions, Replay, ResourceChanging, Target,
@@ -384,6 +385,21 @@ pub enum SchedulerSpec {
 }
 
 impl SchedulerSpec {
+    pub fn describe(&self) -> String {
+        let name = match self {
+            SchedulerSpec::Fifo {} => "first in, first out",
+            SchedulerSpec::Asha { .. } => "asynchronous successive halving (ASHA)",
+            SchedulerSpec::HyperBand { bohb: false, .. } => "HyperBand",
+            SchedulerSpec::HyperBand { bohb: true, .. } => "HyperBand for BOHB",
+            SchedulerSpec::MedianStopping { .. } => "median stopping",
+            SchedulerSpec::Pbt(_) => "population-based training",
+            SchedulerSpec::Pb2(_) => "population-based bandits (PB2)",
+            SchedulerSpec::Replay { .. } => "replay of population-based training",
+            SchedulerSpec::ResourceChanging { base, .. } => return format!("{}, resources change", base.describe()),
+        };
+        name.to_owned()
+    }
+
     pub fn build(&self, constants: &[Value], seed: u64) -> Result<AnyScheduler, Wrong> {
         let wrong = |error: super::scheduler::SchedulerError| error.to_string();
         let config = |index: usize| match constant(constants, index)? {
@@ -475,5 +491,83 @@ impl SchedulerSpec {
                 AnyScheduler::ResourceChanging(ResourceChanging::new(base.build(constants, seed)?, allocation))
             }
         })
+    }
+}
+
+/// What a driver asks for when it submits an experiment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExperimentSpec {
+    pub name: String,
+    pub storage_path: String,
+    /// What the trials have in common; each has its own name, in the experiment's directory.
+    pub run: RunSpec,
+    /// What the names of the trials begin with.
+    pub trainable: String,
+    pub metric: Option<String>,
+    pub mode: Option<Mode>,
+    /// `None` is without end.
+    pub num_samples: Option<u64>,
+    pub space: NodeSpec,
+    /// `None`: the driver is asked.
+    pub searcher: Option<SearcherSpec>,
+    pub scheduler: Option<SchedulerSpec>,
+    /// The words for what the driver decides.
+    #[serde(default)]
+    pub searcher_name: String,
+    #[serde(default)]
+    pub scheduler_name: String,
+    #[serde(default)]
+    pub stop: Vec<(String, f64)>,
+    #[serde(default)]
+    pub asks_judge: bool,
+    #[serde(default)]
+    pub asks_config: bool,
+    #[serde(default)]
+    pub asks_explored: bool,
+    /// A trial that ends without having reported the metric ends the experiment.
+    #[serde(default)]
+    pub needs_metric: bool,
+    #[serde(default)]
+    pub max_concurrent: Option<usize>,
+    #[serde(default)]
+    pub time_budget_s: Option<f64>,
+    #[serde(default)]
+    pub fail_fast: bool,
+    #[serde(default)]
+    pub reuse: bool,
+    #[serde(default)]
+    pub own_directory: bool,
+    pub seed: u64,
+    /// Goes on with what the directory holds, also where it has finished.
+    #[serde(default)]
+    pub goes_on: bool,
+    #[serde(default)]
+    pub resume_errored: bool,
+    #[serde(default)]
+    pub leave_unfinished: bool,
+    /// JSON text of what was asked, for the record.
+    #[serde(default)]
+    pub record: String,
+}
+
+impl ExperimentSpec {
+    pub fn build(&self, constants: &[Value], seed: u64) -> Result<Experiment, Wrong> {
+        let space = self.space.build(constants)?;
+        let searcher = self.searcher.as_ref().map(|spec| spec.build(&space, constants, self.num_samples, seed));
+        let scheduler = self.scheduler.as_ref().map(|spec| spec.build(constants, seed));
+        let counts = self.searcher.as_ref().is_some_and(SearcherSpec::counts);
+        let metric = self.metric.clone().zip(self.mode).filter(|_| self.needs_metric);
+        let options = ExperimentOptions {
+            most: self.num_samples.filter(|_| !counts),
+            max_concurrent: self.max_concurrent,
+            stop: self.stop.clone(),
+            asks_judge: self.asks_judge,
+            asks_config: self.asks_config || self.space.asks(),
+            asks_explored: self.asks_explored,
+            fail_fast: self.fail_fast,
+            metric,
+        };
+        Ok(Experiment::new(options, searcher.transpose()?, scheduler.transpose()?))
     }
 }

@@ -26,7 +26,6 @@ pub enum ExperimentEvent {
         trial: TrialId,
         number: u64,
         result: Metrics,
-        checkpoint: bool,
     },
     RunEnded {
         trial: TrialId,

@@ -18,12 +18,10 @@ impl Experiment {
         trial: TrialId,
         number: u64,
         result: Metrics,
-        checkpoint: bool,
         out: &mut Out,
     ) {
         self.note_metric(trial, &result, out);
         let one = self.trial(trial);
-        one.checkpoints += u64::from(checkpoint);
         one.last = Some(result);
         let running = one.state == State::Running;
         if !running {
@@ -168,6 +166,11 @@ impl Experiment {
         };
         let holdings: Vec<Holding> = self.trials.iter().enumerate().filter_map(holding).collect();
         scheduler.on_resources(&holdings, free);
+    }
+
+    /// How many checkpoints there are that others may go on from.
+    pub fn set_checkpoints(&mut self, trial: TrialId, count: u64) {
+        self.trial(trial).checkpoints = count;
     }
 
     pub fn changes_resources(&self) -> bool {
