@@ -85,7 +85,7 @@ def _lightning() -> Any:
     import importlib.util
 
     older = "pytorch_lightning"
-    is_older = older in sys.modules and "lightning.pytorch" not in sys.modules
+    is_older = sys.modules.get(older) is not None and "lightning.pytorch" not in sys.modules
     if is_older or (importlib.util.find_spec("lightning") is None and importlib.util.find_spec(older) is not None):
         return library(older, "PyTorch Lightning")
     return library("lightning.pytorch", "PyTorch Lightning", package="lightning")

@@ -150,15 +150,15 @@ class PopulationBasedTrainingReplay(NativeScheduler):
             ) from None
         try:
             with open(self.policy_file, encoding="utf-8") as file:
-                self.policy = file.read()
+                policy = file.read()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is no text"
             raise ConfigError(f"the policy file `{self.policy_file}` cannot be read: {reason}") from None
-        self.start, self.changes = _schedule(self.policy_file, self.policy)
+        self.start, self.changes = _schedule(self.policy_file, policy)
 
     def _native_spec(self, constants: "Constants", metric: str | None, mode: str | None) -> dict[str, Any]:
         changes = [[step, constants.add(config)] for step, config in self.changes]
-        return {"replay": {"policy": self.policy, "start": constants.add(self.start), "changes": changes}}
+        return {"replay": {"start": constants.add(self.start), "changes": changes}}
 
 
 Change = tuple[int, dict[str, Any]]
