@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
 from carril.tune.schedulers import _checks
 from carril.tune.schedulers.trial_scheduler import FIFOScheduler, NativeScheduler, TrialScheduler
-from carril.tune.trainable._resources import as_amounts
 
 if TYPE_CHECKING:
     from carril.tune._space import Constants
@@ -28,10 +27,10 @@ class DistributeResources:
     ) -> None:
         name = type(self).__name__
         self.add_bundles = _checks.flag(name, "add_bundles", add_bundles)
-        self.increase_by = as_amounts(increase_by or {}, f"{name}(increase_by=…)")
+        self.increase_by = _amounts(increase_by, f"{name}(increase_by=…)")
         times = _checks.count(name, "increase_by_times", increase_by_times, -1, "a number of times, or -1 for no limit")
         self.increase_by_times = times
-        self.reserve_resources = as_amounts(reserve_resources or {}, f"{name}(reserve_resources=…)")
+        self.reserve_resources = _amounts(reserve_resources, f"{name}(reserve_resources=…)")
 
     def _allocation(self, metric: str | None, mode: str | None) -> dict[str, Any]:
         return {"evenly": self._distribution()}
@@ -68,6 +67,14 @@ class DistributeResourcesToTopJob(DistributeResources):
                 hints=["give them to `TuneConfig`, or to `DistributeResourcesToTopJob`"],
             )
         return {"to_the_top": {**self._distribution(), "metric": metric, "mode": mode}}
+
+
+def _amounts(resources: Mapping[str, float] | None, where: str) -> dict[str, float]:
+    if not resources:
+        return {}
+    from carril.tune.trainable._resources import as_amounts
+
+    return as_amounts(resources, where)
 
 
 # As the default it is one object: it has no state.
