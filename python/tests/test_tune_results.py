@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from runs import fit
+from s3_server import Place, S3Server, place_fixture, s3_fixture, s3_variables_fixture  # noqa: F401
 
 from carril.exceptions import ConfigError, NotFoundError
 from carril.train import Checkpoint, Result
@@ -164,6 +165,8 @@ def test_a_directory_that_is_none_says_what_it_is(storage: Path) -> None:
         read_experiment(storage)
     with pytest.raises(NotFoundError, match=r"hint: it is the directory of a trial; its experiment is `.*/digits`"):
         read_experiment(builder.path / builder.directory(0))
+    with pytest.raises(NotFoundError, match="`/` is not the directory of an experiment"):
+        read_experiment("/")
     (storage / "empty").mkdir()
     with pytest.raises(NotFoundError, match=r"hint: an experiment's directory is its `storage_path` and its name"):
         read_experiment(storage / "empty")
@@ -435,6 +438,21 @@ def test_checkpoints_and_errors_are_read_from_the_trials_directories(real: Build
 
 def best_losses(result: Result) -> list[float]:
     return list(result.metrics_dataframe["loss"])
+
+
+def test_an_experiment_in_s3_is_read_there(real: Builder, place: Place, s3_variables: None) -> None:
+    from carril.train._places import place as opened
+
+    opened(place.uri).upload(str(real.path))
+    grid = ResultGrid.of(read_experiment(place.uri))
+    result = grid.get_best_result(scope="all")
+    assert result.path == f"{place.uri}/{real.directory(0)}" and best_losses(result) == [0.5, 0.25, 0.75]
+    assert step(result.checkpoint) == 2 and step(result.get_best_checkpoint("loss", "min")) == 1
+    assert ExperimentAnalysis(place.uri).trials[2].error_file == f"{place.uri}/{real.directory(2)}/error.txt"
+    with pytest.raises(NotFoundError, match=r"hint: it is the directory of a trial; its experiment is `s3://"):
+        read_experiment(str(result.path))
+    with pytest.raises(NotFoundError, match=r"`s3://bucket` is not the directory of an experiment"):
+        read_experiment("s3://bucket")
 
 
 def test_the_analysis_has_the_best_of_everything(real: Builder) -> None:

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from carril.exceptions import NotFoundError
-from carril.train._locations import checked_filesystem, is_uri, joined, location, parent_and_name, path_in_filesystem
+from carril.train._locations import (
+    checked_filesystem,
+    is_uri,
+    joined,
+    location,
+    parent_and_name,
+    path_in_filesystem,
+    split_uri,
+)
 from carril.train._places import Place, place
 
 EXPERIMENT_FILE, TRIALS_FILE = "experiment.json", "trials.jsonl"
@@ -84,7 +92,7 @@ class StoredExperiment:
 
 def read_experiment(path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> StoredExperiment:
     """The experiment in `path`, also while it goes on: a local path or a URI; with `storage_filesystem` a path in that."""
-    filesystem = checked_filesystem(storage_filesystem, "path")
+    filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
     where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
     parent, name = parent_and_name(where)
     if name in (EXPERIMENT_FILE, TRIALS_FILE):  # scripts of older versions name a file
@@ -154,7 +162,9 @@ def _not_found(where: str, kept: Place, filesystem: Any) -> NotFoundError:
     parent, _ = parent_and_name(where)
     if is_local and not os.path.exists(where):
         return NotFoundError(f"`{where}` does not exist")
-    if place(parent, filesystem).read(EXPERIMENT_FILE) is not None:
+    # The root of a file system or a bucket has nothing above it.
+    has_parent = bool(split_uri(parent)[1] if is_uri(where) else parent)
+    if has_parent and place(parent, filesystem).read(EXPERIMENT_FILE) is not None:
         hint = f"it is the directory of a trial; its experiment is `{parent}`"
     else:
         inside = [name for name in kept.names() if is_local and os.path.exists(f"{where}/{name}/{EXPERIMENT_FILE}")]
