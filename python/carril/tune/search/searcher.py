@@ -19,6 +19,10 @@ class Searcher:
     FINISHED: ClassVar[str] = "FINISHED"
     CKPT_FILE_TMPL: ClassVar[str] = "searcher-state-{}.pkl"
 
+    # Also for a subclass that does not call `__init__`.
+    _metric: Any = None
+    _mode: Any = None
+
     def __init__(self, metric: Any = None, mode: Any = None) -> None:
         check_objective(type(self).__name__, metric, mode)
         self._metric = metric
@@ -34,9 +38,7 @@ class Searcher:
         """ "min" or "max"."""
         return self._mode
 
-    def set_search_properties(
-        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
-    ) -> bool:
+    def set_search_properties(self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any) -> bool:
         """Told once, before the first suggestion. False: the space of the experiment is not used by this searcher."""
         return False
 
