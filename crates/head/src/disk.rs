@@ -10,7 +10,7 @@ use carril_store::{
     BlobStore, ExperimentFiles, ExperimentRecord, History, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
     StoreError, take_epoch,
 };
-use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus};
+use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus, Value};
 
 use crate::mirror::Mirror;
 use crate::outside::{
@@ -107,7 +107,10 @@ impl Disk for RealDisk {
         };
         let checkpoints = Checkpoints::look(&storage)?;
         directory.write_params(config)?;
-        let files = ReportFiles::open(&path, config, *now)?;
+        let mut files = ReportFiles::open(&path, config, *now)?;
+        if let (Some(_), Value::Map(parameters)) = (&spec.trial, config) {
+            files.set_parameters(parameters.clone());
+        }
         let journal = Journal::open(&path.join("journal"))?;
         let history = History::replay(Journal::read(&path.join("journal"))?);
         if let Some(mirror) = &mut mirror {

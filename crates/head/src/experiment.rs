@@ -138,14 +138,12 @@ impl ExperimentRun {
         let resuming =
             Resuming { errored: self.spec.resume_errored, leaves_unfinished: self.spec.leave_unfinished };
         self.machine.replay(records, resuming);
-        // Everybody who watches hears of what is there.
-        for index in 0..self.trials.len() {
-            let trial = TrialId(index as u64);
-            self.tell_made(trial);
-            match self.trials[index].ended.clone() {
-                Some(ended) => self.tell_of_trial(trial, ended),
-                None => self.tell_state(trial, "pending", "an earlier head has left it"),
-            }
+        // What has ended is in the files, for whoever wants to know.
+        let goes_on = |known: &Known| known.ended.is_none() || self.spec.resume_errored;
+        let left: Vec<u64> = (0..).zip(&self.trials).filter(|(_, known)| goes_on(known)).map(|(at, _)| at).collect();
+        for number in left {
+            self.tell_made(TrialId(number));
+            self.tell_state(TrialId(number), "pending", "an earlier head has left it");
         }
     }
 

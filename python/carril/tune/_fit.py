@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from carril.tune._plan import Plan
     from carril.tune._result_grid import ResultGrid
 
+_PARTS = ("carril.tune._session", "carril.tune.trainable")
 # Heads that may be lost one after the other before the experiment is given up.
 _HEADS = 3
 
@@ -38,6 +39,8 @@ def fit(plan: "Plan") -> "ResultGrid":
     _plan.refuse_callable_resources(plan)
     client = driver.ensure_client()
     driver.flush_imports()
+    # What every trial's worker needs is imported before it is forked.
+    client.prepare(sys.executable, driver.absolute_path(), list(_PARTS))
     data = dump_call(_call(plan), _function_of(plan), None)
     watch: _Watch | None = None
     goes_on = plan.resuming is not None

@@ -97,11 +97,11 @@ impl Head {
             return;
         }
         while let Some((id, event)) = self.experiment_events.pop_front() {
-            let free = self.free_resources();
-            let Some(experiment) = self.experiments.get_mut(&id) else { continue };
-            if experiment.wants_resources() {
-                experiment.tell_resources(&free);
+            if self.experiments.get(&id).is_some_and(ExperimentRun::wants_resources) {
+                let free = self.free_resources();
+                self.experiments.entry(id.clone()).and_modify(|experiment| experiment.tell_resources(&free));
             }
+            let Some(experiment) = self.experiments.get_mut(&id) else { continue };
             experiment.on_event(event, &mut *self.outside);
             self.grant_wishes(&id);
         }

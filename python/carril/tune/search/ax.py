@@ -3,6 +3,7 @@
 A space may be that of `carril.tune` or a list of parameters as `AxClient.create_experiment` takes it.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -76,7 +77,10 @@ class AxSearch(LibrarySearcher):
         needs_data = imported("ax.exceptions.core").DataRequiredError
         at_limit = imported("ax.exceptions.generation_strategy").MaxParallelismReachedException
         try:
-            raw, number = self._client.get_next_trial()
+            with warnings.catch_warnings():
+                # What BoTorch says of how it optimises.
+                warnings.simplefilter("ignore")
+                raw, number = self._client.get_next_trial()
         except (needs_data, at_limit):
             if self._live:
                 return None
