@@ -44,6 +44,8 @@ class TuneBOHB(LibrarySearcher):
         self._max_concurrent = checked_count("TuneBOHB", "max_concurrent", max_concurrent, 0)
         self._numpy = NumpySource(self._seed)
         self._generator: Any = None
+        # Up to which budget paused trials were learnt from.
+        self._told: dict[str, float] = {}
         if isinstance(space, dict) and self._tree is None:
             self._parameters()
 
@@ -55,7 +57,18 @@ class TuneBOHB(LibrarySearcher):
         """A rung of HyperBand: what the trial has reached is learnt."""
         asked, result = self._live.get(trial_id), self._last.get(trial_id)
         if asked is not None and result is not None:
-            self._tell(asked, self._loss(result), result)
+            self._learn(asked, result, False)
+            self._told[trial_id] = _budget(result)
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        told = self._told.pop(trial_id, None)
+        last = self._last.get(trial_id, {}) if result is None else result
+        if not error and told is not None and told == _budget(last):
+            # It ended where it was paused.
+            self._live.pop(trial_id, None)
+            self._last.pop(trial_id, None)
+        else:
+            super().on_trial_complete(trial_id, result, error)
 
     def _begin(self) -> None:
         space = self._space if self._tree is None else _described(self._tree, self._seed)
@@ -84,7 +97,7 @@ class TuneBOHB(LibrarySearcher):
     def _tell(self, asked: Asked, loss: float | None, result: Mapping[str, Any]) -> None:
         # As HpBandSter's dispatcher would hand it over.
         job = SimpleNamespace(
-            kwargs={"budget": float(result.get("training_iteration", 1)), "config": asked.handle},
+            kwargs={"budget": _budget(result), "config": asked.handle},
             result=None if loss is None else {"loss": loss},
             exception=None,
             id=None,
@@ -98,6 +111,10 @@ class TuneBOHB(LibrarySearcher):
         with warnings.catch_warnings(), self._numpy():
             warnings.simplefilter("ignore")
             yield
+
+
+def _budget(result: Mapping[str, Any]) -> float:
+    return float(result.get("training_iteration", 1))
 
 
 def _described(tree: Tree, seed: int | None) -> Any:
