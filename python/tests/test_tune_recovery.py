@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -115,11 +114,10 @@ def test_a_driver_that_is_killed_at_any_point_goes_on_by_the_same_script(
 
     wait_until(lambda: over() >= ended, f"{ended} trials have ended")
     os.kill(first.pid, signal.SIGKILL)
-    first.wait()
+    first.finish()
     before = {trial.id: trial for trial in read_experiment(path).trials if trial.is_over}
     runs_before = notes.read_text().split() if notes.exists() else []
-    second = scripts.start(text)
-    output = second.output()
+    output = scripts.run(text)
     assert "trials 12 errors 0" in output, output
     after = read_experiment(path)
     assert after.record["status"] == "finished" and all(trial.is_over for trial in after.trials)

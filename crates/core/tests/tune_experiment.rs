@@ -298,7 +298,7 @@ fn what_the_user_draws_is_asked_before_a_trial_goes_on_from_another() {
 fn answer_resolve(world: &mut World, question: u64) {
     let config = Metrics(vec![("x".into(), Value::Int(5))]);
     world.questions.retain(|(number, _)| *number != question);
-    let answer = Answer::Resolved { config, names: None };
+    let answer = Answer::Resolved { config, names: None, resources: None };
     world.tell(ExperimentEvent::Answered { question, answer });
 }
 

@@ -59,8 +59,9 @@ impl Disk for RealDisk {
             }
         };
         let record = record_of(request, &self.owner);
-        let opened =
-            ExperimentFiles::open(&path, storage.location(), record, spec.run.on_existing, spec.goes_on).map_err(explain)?;
+        let (on_existing, goes_on) = (spec.run.on_existing, spec.goes_on);
+        let opened = ExperimentFiles::open(&path, storage.location(), record, on_existing, goes_on);
+        let opened = opened.map_err(explain_experiment)?;
         let (files, lines) = opened;
         if take_epoch(&storage, &self.owner)?.is_none() {
             let message = format!("an experiment named `{}` is being started by another head", spec.name);
@@ -198,6 +199,18 @@ fn still_kept(run: &Path, storage: &Storage, wanted: &BTreeMap<String, String>) 
     let is_there = |name: &str| storage.local_path().is_none_or(|directory| directory.join(name).exists());
     kept.retain(|name, hash| wanted.get(name) == Some(hash) && is_there(name));
     kept
+}
+
+fn explain_experiment(error: StoreError) -> Failure {
+    match error {
+        StoreError::RunExists { name, path } => {
+            let place = path.display();
+            Failure::new(ErrorCode::RunExists, format!("an experiment named `{name}` has finished in `{place}`"))
+                .hint("give the experiment another `name`")
+                .hint(format!("`Tuner.restore(\"{place}\", trainable)` goes on with it, and reads its results"))
+        }
+        other => explain(other),
+    }
 }
 
 fn explain(error: StoreError) -> Failure {

@@ -31,6 +31,8 @@ pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(10);
 struct Known {
     names: Names,
     config: Metrics,
+    /// What it reserves, where that is its own.
+    resources: Option<Resources>,
     /// The run that it is at present.
     run: Option<RunId>,
     /// A checkpoint of another trial is being copied to it; what is to be done then.
@@ -114,10 +116,15 @@ impl ExperimentRun {
         let mut records = Vec::new();
         for line in lines {
             let Some(read) = records::read(&line) else { continue };
-            if let Record::Made { trial, config, .. } = &read.record
-                && trial.0 as usize == self.trials.len()
-            {
-                self.trials.push(Known::new(read.names.clone().unwrap_or_default(), config.clone()));
+            if let Record::Made { trial, config, resources, .. } = &read.record {
+                let known = Known::new(read.names.clone().unwrap_or_default(), config.clone());
+                let known = Known { resources: resources.clone(), ..known };
+                // One that was begun anew has another directory.
+                if let Some(before) = self.trials.get_mut(trial.0 as usize) {
+                    *before = known;
+                    continue;
+                }
+                self.trials.push(known);
             }
             let trial = read.trial();
             let Some(known) = self.trials.get_mut(trial.0 as usize) else { continue };
@@ -138,12 +145,35 @@ impl ExperimentRun {
         let resuming =
             Resuming { errored: self.spec.resume_errored, leaves_unfinished: self.spec.leave_unfinished };
         self.machine.replay(records, resuming);
+        self.begin_failed_anew();
         // What has ended is in the files, for whoever wants to know.
         let goes_on = |known: &Known| known.ended.is_none() || self.spec.resume_errored;
         let left: Vec<u64> = (0..).zip(&self.trials).filter(|(_, known)| goes_on(known)).map(|(at, _)| at).collect();
         for number in left {
             self.tell_made(TrialId(number));
             self.tell_state(TrialId(number), "pending", "an earlier head has left it");
+        }
+    }
+
+    /// What failed and is to be run again from its beginning gets a directory of its own.
+    fn begin_failed_anew(&mut self) {
+        if !self.spec.restart_errored {
+            return;
+        }
+        for index in 0..self.trials.len() {
+            let known = &mut self.trials[index];
+            if !known.ended.as_ref().is_some_and(|ended| ended.status == "failed") {
+                continue;
+            }
+            known.names.directory.push_str("_again");
+            let (names, config) = (known.names.clone(), known.config.clone());
+            *known = Known { resources: known.resources.clone(), ..Known::new(names.clone(), config.clone()) };
+            let (trial, resources) = (TrialId(index as u64), known.resources.clone());
+            let all = || self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
+            let amounts = resources.clone().unwrap_or_else(all);
+            let given = Some((names.name.clone(), names.directory.clone()));
+            let record = Record::Made { trial, config, names: given, resources };
+            self.disk.append(&line_of(&record, self.started, Some(&names), amounts, None));
         }
     }
 
@@ -201,11 +231,12 @@ impl ExperimentRun {
         let now = outside.now();
         let mut names = None;
         match &record {
-            Record::Made { trial, config, names: given } => {
+            Record::Made { trial, config, names: given, resources } => {
                 let varying = self.spec.space.varying();
                 let own = Names::new(&self.prefix, &self.spec.trainable, *trial, config, &varying, given.as_ref(), now);
                 names = Some(own.clone());
-                self.trials.push(Known::new(own, config.clone()));
+                let known = Known { resources: resources.clone(), ..Known::new(own, config.clone()) };
+                self.trials.push(known);
             }
             Record::Exploited { trial, config, .. } => self.trials[trial.0 as usize].config = config.clone(),
             _ => {}
@@ -217,8 +248,9 @@ impl ExperimentRun {
             seconds: known.seconds,
             checkpoint: known.checkpoint.as_deref(),
         });
-        let resources = &self.spec.run.resources_per_worker;
-        let line = line_of(&record, now, names.as_ref(), resources.times(self.spec.run.num_workers), ended);
+        let own = known.and_then(|known| known.resources.clone());
+        let resources = own.unwrap_or_else(|| self.spec.run.resources_per_worker.times(self.spec.run.num_workers));
+        let line = line_of(&record, now, names.as_ref(), resources, ended);
         self.disk.append(&line);
         match record {
             Record::Made { trial, .. } => self.tell_made(trial),
@@ -468,6 +500,7 @@ impl Known {
         Self {
             names,
             config,
+            resources: None,
             run: None,
             adopting: false,
             waits_for_adoption: None,

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._locations import is_uri, joined
+from carril.tune._plan import asks_resources
 from carril.tune._space import resolve
 from carril.tune._trainers import merged
 from carril.tune._values import decoded, encoded
 from carril.tune.schedulers._trial import Controller, Trial
+from carril.tune.trainable import resources_of
 
 if TYPE_CHECKING:
     from carril._native import Run
@@ -200,6 +202,8 @@ class Answers:
         answer: dict[str, Any] = {"kind": "resolved", "config": encoded(config)}
         if not explored and self._plan.asks_names:
             answer.update(self._names(number, config))
+        if not explored and asks_resources(self._plan.trainable):
+            answer["resources"] = resources_of(self._plan.trainable, config)
         return answer
 
     def _names(self, number: int, config: dict[str, Any]) -> dict[str, str]:

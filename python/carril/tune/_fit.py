@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from carril._internal import driver, spec
-from carril._internal.pickling import dump_call
-from carril.exceptions import ConnectionLostError, InternalError, TrainingFailedError
+from carril._internal.pickling import dump_call, dumps
+from carril.exceptions import ConfigError, ConnectionLostError, InternalError, TrainingFailedError, kind_of
 from carril.train._preemption import PreemptionSignals
 from carril.tune import _plan, _trainers
 from carril.tune._console import Summary, TrialView, TuneConsole
@@ -36,14 +36,13 @@ _HEADS = 3
 
 def fit(plan: "Plan") -> "ResultGrid":
     """Runs the experiment to its end."""
-    _plan.refuse_callable_resources(plan)
     client = driver.ensure_client()
     driver.flush_imports()
     # What every trial's worker needs is imported before it is forked.
     client.prepare(sys.executable, driver.absolute_path(), list(_PARTS))
     data = dump_call(_call(plan), _function_of(plan), None)
     watch: _Watch | None = None
-    goes_on = plan.resuming is not None
+    goes_on = plan.resuming is not None or bool(plan.run_config.resume)
     heads = 0
     with PreemptionSignals() as signals:
         try:
@@ -75,9 +74,21 @@ def fit(plan: "Plan") -> "ResultGrid":
 def _submit(plan: "Plan", client: "Client", data: bytes, goes_on: bool) -> "Run":
     call = client.put_blob(data)
     text = _plan.specification(plan, client, goes_on)
-    constants = [encoded(value) for value in plan.constants.values]
+    constants = [_sendable(value) for value in plan.constants.values]
     environment = {**os.environ, **driver.worker_environment(), "TUNE_ORIG_WORKING_DIR": os.getcwd()}
     return client.submit_experiment(text, constants, call, environment)
+
+
+def _sendable(value: Any) -> Any:
+    sent = encoded(value)
+    try:
+        dumps(sent)
+    except Exception as error:
+        raise ConfigError(
+            f"`param_space` holds {kind_of(value)}, which cannot be sent to the trials: {error}",
+            hints=["make it inside of the trainable"],
+        ) from error
+    return sent
 
 
 def _function_of(plan: "Plan") -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from carril._internal import spec
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
+from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._config import RunConfig, ScalingConfig
 from carril.tune import _trainers
 from carril.tune._config import TuneConfig
@@ -239,7 +239,7 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "scheduler_name": type(scheduler).__name__,
             "stop": sorted(plan.rules.items()),
             "asks_judge": plan.stopper is not None or plan.asks_scheduler,
-            "asks_config": plan.asks_names or _asks_resources(plan.trainable),
+            "asks_config": plan.asks_names or asks_resources(plan.trainable),
             "asks_explored": getattr(scheduler, "custom_explore_fn", None) is not None,
             "needs_metric": single and strict,
             "max_concurrent": config.max_concurrent_trials or None,
@@ -250,14 +250,21 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "seed": plan.seed,
             "goes_on": goes_on,
             "resume_errored": resuming.errored or resuming.restart_errored,
+            "restart_errored": resuming.restart_errored,
             "leave_unfinished": not resuming.unfinished,
             "record": json.dumps(_record(plan), default=str),
         }
     )
 
 
-def _asks_resources(trainable: Any) -> bool:
-    return callable(getattr(trainable, "_resources", None))
+def asks_resources(trainable: Any) -> bool:
+    """Whether what a trial reserves depends on its config."""
+    if callable(getattr(trainable, "_resources", None)):
+        return True
+    if not (isinstance(trainable, type) and issubclass(trainable, Trainable)):
+        return False
+    own = trainable.__mro__[: trainable.__mro__.index(Trainable)]
+    return any("default_resource_request" in vars(kind) for kind in own)
 
 
 def _own_directory(plan: Plan) -> bool:
@@ -291,7 +298,8 @@ def _run(plan: Plan, client: "Client") -> dict[str, Any]:
         resources = scaling.worker_resources
     else:
         scaling, share = ScalingConfig(num_workers=1), False
-        resources = resources_of(trainable, {})
+        # One CPU stands for what each trial says for itself.
+        resources = {"CPU": 1.0} if asks_resources(trainable) else resources_of(trainable, {})
         if not resources:
             raise ConfigError("a trial reserves nothing: it needs some part of a CPU, or something else")
     text = spec.build(plan.name, scaling, run_config, share, {}, spec.filesystem(run_config, client), None, None)
@@ -333,11 +341,3 @@ def _combinations(space: Any) -> int:
     for value in inner:
         product *= _combinations(value)
     return product
-
-
-def refuse_callable_resources(plan: Plan) -> None:
-    if _asks_resources(plan.trainable):
-        raise NotAvailableError(
-            "`with_resources` with a function of the config is not built yet",
-            hints=["give a dict or a `PlacementGroupFactory`: the same for all trials"],
-        )

@@ -544,6 +544,9 @@ pub struct ExperimentSpec {
     pub goes_on: bool,
     #[serde(default)]
     pub resume_errored: bool,
+    /// Those that failed begin anew, whatever checkpoints they have.
+    #[serde(default)]
+    pub restart_errored: bool,
     #[serde(default)]
     pub leave_unfinished: bool,
     /// JSON text of what was asked, for the record.

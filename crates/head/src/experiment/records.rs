@@ -6,6 +6,7 @@ use carril_proto::v1;
 use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
 
 use super::names::Names;
+use super::talking::amounts_of;
 
 /// What is known of a trial when it has ended.
 pub(super) struct Ended<'a> {
@@ -52,7 +53,7 @@ pub(super) fn line_of(
     put("at", Value::Float(now));
     put("trial", number(&trial));
     match record {
-        Record::Made { config, names: given, .. } => {
+        Record::Made { config, names: given, resources: own, .. } => {
             if let Some(names) = names {
                 put("id", text(&names.id));
                 put("name", text(&names.name));
@@ -64,6 +65,9 @@ pub(super) fn line_of(
             put("resources", Value::Map(Metrics(amounts.collect())));
             if given.is_some() {
                 put("named", Value::Bool(true));
+            }
+            if own.is_some() {
+                put("own_resources", Value::Bool(true));
             }
             if let Some(exact) = exact(config) {
                 put("exact", exact);
@@ -167,7 +171,9 @@ pub(super) fn read(line: &Metrics) -> Option<Read> {
                 Names { id: text("id")?, name: text("name")?, directory: text("directory")?, tag: text("tag")? };
             let named = line.get("named").is_some().then(|| (own.name.clone(), own.directory.clone()));
             names = Some(own);
-            Record::Made { trial, config: config()?, names: named }
+            let amounts = map("resources").filter(|_| line.get("own_resources").is_some());
+            let resources = amounts.and_then(|amounts| amounts_of(&amounts).ok());
+            Record::Made { trial, config: config()?, names: named, resources }
         }
         "told" => Record::Told { trial, result: map("result")? },
         "started" => Record::Chosen { trial },

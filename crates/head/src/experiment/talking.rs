@@ -3,7 +3,7 @@
 use carril_core::tune::TrialId;
 use carril_core::tune::experiment::{Answer, Judged, Question};
 use carril_proto::v1;
-use carril_types::{ErrorCode, Failure, Metrics, Value};
+use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
 
 use super::ExperimentRun;
 
@@ -32,7 +32,8 @@ impl ExperimentRun {
 
     pub(super) fn made(&self, trial: TrialId) -> v1::TrialMade {
         let known = &self.trials[trial.0 as usize];
-        let resources = self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
+        let all = || self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
+        let resources = known.resources.clone().unwrap_or_else(all);
         v1::TrialMade {
             id: known.names.id.clone(),
             name: known.names.name.clone(),
@@ -67,6 +68,11 @@ pub(super) fn question(number: u64, about: Question) -> v1::Question {
     v1::Question { number, kind: kind.to_owned(), trial: trial.0, about: Some(about.into()) }
 }
 
+pub(super) fn amounts_of(amounts: &Metrics) -> Result<Resources, Failure> {
+    let amounts = amounts.0.iter().map(|(name, amount)| (name.as_str(), amount.as_f64().unwrap_or(f64::NAN)));
+    Resources::from_amounts(amounts).map_err(|error| Failure::new(ErrorCode::InvalidConfig, error.to_string()))
+}
+
 /// An answer is a map whose `kind` says what it is.
 pub(crate) fn answer_of(value: Value) -> Result<Answer, Failure> {
     let wrong = |what: &str| Failure::new(ErrorCode::InvalidConfig, format!("an answer without {what}"));
@@ -83,7 +89,13 @@ pub(crate) fn answer_of(value: Value) -> Result<Answer, Failure> {
         "config" => Ok(Answer::Config(config()?)),
         "not_now" => Ok(Answer::NotNow),
         "finished" => Ok(Answer::Finished),
-        "resolved" => Ok(Answer::Resolved { config: config()?, names: text("name").zip(text("directory")) }),
+        "resolved" => {
+            let resources = match fields.get("resources") {
+                Some(Value::Map(amounts)) => Some(amounts_of(amounts)?),
+                _ => None,
+            };
+            Ok(Answer::Resolved { config: config()?, names: text("name").zip(text("directory")), resources })
+        }
         "judged" => {
             let judged = match text("verdict").as_deref() {
                 Some("stop") => Judged::Stop,

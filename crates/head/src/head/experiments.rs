@@ -52,7 +52,8 @@ impl Head {
         };
         match self.placement.never(&one) {
             Some(failure) => {
-                Err(Failure { message: format!("no trial can ever run: {}", failure.message), ..failure })
+                let hint = "`tune.with_resources(trainable, {…})` says what a trial reserves";
+                Err(Failure::new(failure.code, format!("no trial can ever run: {}", failure.message)).hint(hint))
             }
             None => Ok(spec),
         }

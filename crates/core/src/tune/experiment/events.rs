@@ -68,8 +68,8 @@ pub enum Answer {
     Config(Metrics),
     NotNow,
     Finished,
-    /// With the names of the trial and of its directory, where the user makes them.
-    Resolved { config: Metrics, names: Option<(String, String)> },
+    /// With the names of the trial and of its directory, and with what it reserves, where the user says so.
+    Resolved { config: Metrics, names: Option<(String, String)>, resources: Option<Resources> },
     Judged { judged: Judged, reason: String, stop_all: bool },
     Chosen(Option<TrialId>),
 }
@@ -130,7 +130,7 @@ pub enum ExperimentCommand {
 /// What is written down; replayed in this order it gives the same experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    Made { trial: TrialId, config: Metrics, names: Option<(String, String)> },
+    Made { trial: TrialId, config: Metrics, names: Option<(String, String)>, resources: Option<Resources> },
     /// What the scheduler was told.
     Told { trial: TrialId, result: Metrics },
     Chosen { trial: TrialId },

@@ -111,8 +111,8 @@ impl Experiment {
     fn make_pending(&mut self, trial: TrialId, out: &mut Out) {
         let one = self.trial(trial);
         one.state = State::Pending;
-        let (config, names) = (one.config.clone(), one.names.clone());
-        out.push(ExperimentCommand::Record(Record::Made { trial, config, names }));
+        let (config, names, resources) = (one.config.clone(), one.names.clone(), one.resources.clone());
+        out.push(ExperimentCommand::Record(Record::Made { trial, config, names, resources }));
         self.pending.push(trial);
     }
 
@@ -126,12 +126,13 @@ impl Experiment {
                 self.take_suggestion(trial, Suggestion::NotNow, out);
             }
             (Question::Suggest { .. }, _) => self.exhaust(),
-            (Question::Resolve { trial, explored, .. }, Answer::Resolved { config, names }) => {
+            (Question::Resolve { trial, explored, .. }, Answer::Resolved { config, names, resources }) => {
                 if let Some(scheduler) = &mut self.scheduler {
                     scheduler.on_config(trial, &config);
                 }
                 if !explored {
                     self.trial(trial).names = names;
+                    self.trial(trial).resources = resources;
                     self.trial(trial).config = config;
                     return self.make_pending(trial, out);
                 }

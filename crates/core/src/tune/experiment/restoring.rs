@@ -38,7 +38,7 @@ impl Experiment {
 
     fn replay_one(&mut self, record: Record, last: Option<Metrics>) {
         match record {
-            Record::Made { trial, config, names } => {
+            Record::Made { trial, config, names, resources } => {
                 debug_assert_eq!(trial.0 as usize, self.trials.len(), "trials are made in order");
                 if let Some(searcher) = &mut self.searcher {
                     searcher.suggest(trial);
@@ -49,6 +49,7 @@ impl Experiment {
                 }
                 let mut one = Self::new_trial(config);
                 one.names = names;
+                one.resources = resources;
                 one.state = State::Pending;
                 self.trials.push(one);
                 self.pending.push(trial);
