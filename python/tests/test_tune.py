@@ -254,6 +254,17 @@ def test_the_class_form_steps_saves_and_stops(storage: Path) -> None:
     assert best.metrics["training_iteration"] == 5
 
 
+class Together(Counter):
+    """Begins when the other one is there too."""
+
+    def step(self) -> dict[str, Any]:
+        place = Path(self.config["place"])
+        (place / f"{self.trial_id}.here").touch()
+        while len(list(place.glob("*.here"))) < 2:
+            os.sched_yield()
+        return super().step()
+
+
 def test_in_a_population_a_bad_trial_goes_on_from_a_good_one(storage: Path) -> None:
     scheduler = PopulationBasedTraining(
         time_attr="training_iteration",
@@ -264,20 +275,20 @@ def test_in_a_population_a_bad_trial_goes_on_from_a_good_one(storage: Path) -> N
     )
     grid = search(
         storage,
-        Counter,
-        {"rate": tune.grid_search([1.0, 8.0])},
+        Together,
+        {"rate": tune.grid_search([1.0, 8.0]), "place": str(storage)},
         metric="score",
         mode="max",
         scheduler=scheduler,
-        stop={"training_iteration": 12},
+        stop={"training_iteration": 60},
     )
     assert not grid.errors, grid.errors
     records = lines(storage / "search" / "trials.jsonl")
     exploited = [record for record in records if record["event"] == "exploited"]
     assert exploited and exploited[0]["trial"] == 0 and exploited[0]["from"] == 1, records
-    # Without the help of the better one it would have come to 12.
-    assert grid[0].metrics["score"] > 24
-    assert all(result.metrics["training_iteration"] >= 12 for result in grid)
+    # Without the help of the better one it would have come to 60.
+    assert grid[0].metrics["score"] > 120
+    assert all(result.metrics["training_iteration"] >= 60 for result in grid)
     assert (storage / "search" / "pbt_global.txt").exists()
 
 

@@ -101,7 +101,9 @@ impl Disk for RealDisk {
         };
         let mut directory =
             RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
-        let Some(epoch) = take_epoch(&storage, &self.owner)? else {
+        // Who has an experiment has its trials.
+        let taken = if spec.trial.is_some() { Some(0) } else { take_epoch(&storage, &self.owner)? };
+        let Some(epoch) = taken else {
             let message =
                 format!("a run named `{}` is being started in `{}` by another head", spec.name, spec.storage_path);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
