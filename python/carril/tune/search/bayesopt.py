@@ -4,6 +4,8 @@ Every number is searched in the unit interval, in which its domain is uniform, s
 are what they are to the process too.
 """
 
+import contextlib
+import io
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -134,7 +136,10 @@ class BayesOptSearch(LibrarySearcher):
         cost = self._loss_or_worst(loss)
         if cost is not None:
             # Where the config really was: a whole number lies in the middle of what is rounded to it.
-            self._optimizer.register(params=self._put(asked.values), target=-cost)
+            params = self._put(asked.values)
+            # It prints a line for each config that was measured twice.
+            with contextlib.redirect_stdout(io.StringIO()) if self._verbose == 0 else contextlib.nullcontext():
+                self._optimizer.register(params=params, target=-cost)
 
 
 def _as_space(space: Any) -> Any:
