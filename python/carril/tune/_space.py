@@ -9,8 +9,7 @@ ENCODE-2: each function of `sample_from` is called once for a config, after thos
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.tune.search.sample import (
@@ -92,13 +91,12 @@ class Constants:
         return self._numbers[key]
 
 
-@dataclass
-class Encoded:
+class Encoded(NamedTuple):
     """A space: a tree of JSON, and the objects and functions that it names by number."""
 
     node: dict[str, Any]
-    constants: list[Any] = field(default_factory=list)
-    functions: list[Callable[..., Any]] = field(default_factory=list)
+    constants: list[Any]
+    functions: list[Callable[..., Any]]
 
 
 def encode_space(space: Mapping[str, Any], constants: Constants | None = None) -> Encoded:
