@@ -270,24 +270,20 @@ def test_a_script_of_the_first_generation_runs(scripts: Scripts) -> None:
     assert kept == ["checkpoint_000002", "checkpoint_000003"]
 
 
-def test_a_trial_knows_who_it_is_by_the_names_of_every_generation(scripts: Scripts) -> None:
+def test_a_trial_knows_who_it_is_by_the_names_of_both_generations(scripts: Scripts) -> None:
     output = scripts.run(
         """
         import os
         from ray import tune
-        from ray.air import session
 
         def objective(config):
             context = tune.get_context()
-            ids = {tune.get_trial_id(), context.get_trial_id(), session.get_trial_id()}
-            names = {tune.get_trial_name(), context.get_trial_name(), session.get_trial_name()}
-            directories = {tune.get_trial_dir(), context.get_trial_dir(), session.get_trial_dir()}
             return {
-                "ids": sorted(ids),
-                "names": sorted(names),
-                "directories": sorted(directories),
-                "experiments": sorted({context.get_experiment_name(), session.get_experiment_name()}),
-                "cpus": session.get_trial_resources().required_resources["CPU"],
+                "ids": sorted({tune.get_trial_id(), context.get_trial_id()}),
+                "names": sorted({tune.get_trial_name(), context.get_trial_name()}),
+                "directories": sorted({tune.get_trial_dir(), context.get_trial_dir()}),
+                "experiment": context.get_experiment_name(),
+                "cpus": tune.get_trial_resources().required_resources["CPU"],
                 "enabled": tune.is_session_enabled(),
                 "in": os.getcwd(),
                 "from": os.environ["TUNE_ORIG_WORKING_DIR"],
@@ -304,7 +300,7 @@ def test_a_trial_knows_who_it_is_by_the_names_of_every_generation(scripts: Scrip
     told, path = json.loads(values(output)["told"]), values(output)["path"]
     assert told["ids"] == [told["trial_id"]]
     assert told["names"] == [f"objective_{told['trial_id']}"]
-    assert told["experiments"] == ["who"]
+    assert told["experiment"] == "who"
     assert told["directories"] == [path] == [told["in"]]
     assert told["from"] == str(scripts.directory)
     assert (told["cpus"], told["enabled"]) == (0.5, True)
