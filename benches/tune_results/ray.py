@@ -11,7 +11,7 @@ import time
 import ray
 from ray import tune
 
-COUNT = int(os.environ.get("BENCH_REPORTS", "20"))
+COUNT = int(os.environ.get("BENCH_REPORTS", "200"))
 TRIALS = 16
 STORAGE = os.environ["BENCH_STORAGE"]
 
