@@ -505,3 +505,88 @@ def test_the_older_way_to_search_returns_an_analysis(storage: Path) -> None:
 
     with pytest.raises(tune.TuneError, match="1 of 1"):
         tune.run(fails, config={}, name="fails", storage_path=str(storage), verbose=0)
+
+
+def test_reuse_keeps_the_object_of_the_class_form_where_it_can_be_reset(storage: Path) -> None:
+    grid = search(
+        storage,
+        Counter,
+        {"rate": tune.grid_search([1.0, 2.0, 3.0])},
+        metric="score",
+        mode="max",
+        reuse_actors=True,
+        max_concurrent_trials=1,
+        stop={"training_iteration": 2},
+    )
+    assert [result.metrics["score"] for result in grid] == [2.0, 4.0, 6.0]
+    assert len({result.metrics["pid"] for result in grid}) == 1
+
+
+def test_the_native_searchers_learn_from_what_trials_report(storage: Path) -> None:
+    from carril.tune.search import ConcurrencyLimiter, GPSearch, TPESearch
+
+    def train(config: dict[str, Any]) -> dict[str, float]:
+        return {"loss": (config["x"] - 0.7) ** 2}
+
+    for searcher in (TPESearch(seed=1), ConcurrencyLimiter(GPSearch(seed=1), max_concurrent=2)):
+        name = type(searcher).__name__
+        grid = search(
+            storage,
+            train,
+            {"x": tune.uniform(0, 1), "constant": "kept"},
+            search_alg=searcher,
+            num_samples=30,
+            reuse_actors=True,
+            max_concurrent_trials=2,
+            name=name,
+        )
+        losses = [result.metrics["loss"] for result in grid]
+        assert len(losses) == 30 and all(result.config["constant"] == "kept" for result in grid)
+        median = [sorted(part)[5] for part in (losses[:10], losses[-10:])]
+        assert median[1] < median[0] / 10, (name, losses)
+
+
+def test_what_a_trial_reserves_may_depend_on_its_config(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        resources = tune.get_context().get_trial_resources().required_resources
+        return {"loss": 1.0, "cpus": resources["CPU"]}
+
+    trainable = tune.with_resources(train, lambda config: {"cpu": config["n"]})
+    grid = search(storage, trainable, {"n": tune.grid_search([1, 2, 4])})
+    assert [result.metrics["cpus"] for result in grid] == [1, 2, 4]
+
+
+def test_trials_and_their_directories_may_be_named(storage: Path) -> None:
+    grid = search(
+        storage,
+        quadratic(),
+        {"x": tune.grid_search([1, 2])},
+        trial_name_creator=lambda trial: f"mine_{trial.config['x']}",
+        trial_dirname_creator=lambda trial: f"directory_{trial.config['x']}",
+    )
+    assert [Path(result.path).name for result in grid] == ["directory_1", "directory_2"]
+
+
+def test_a_trial_that_failed_may_go_on_or_begin_anew(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        latest = tune.get_checkpoint()
+        first = latest.to_dict()["step"] + 1 if latest is not None else 0
+        tune.report({"loss": 1.0, "first": first}, checkpoint=Checkpoint.from_dict({"step": first}))
+        if not os.path.exists(config["go"]):
+            raise ValueError("not yet")
+
+    for restart in (False, True):
+        name, go = f"restart_{restart}", storage / f"go_{restart}"
+        grid = search(storage, train, {"go": str(go)}, name=name)
+        assert grid.num_errors == 1
+        go.touch()
+        tuner = Tuner.restore(
+            str(storage / name),
+            train,
+            resume_errored=not restart,
+            restart_errored=restart,
+            run_config=RunConfig(verbose=0),
+        )
+        grid = tuner.fit()
+        assert grid.num_errors == 0 and len(grid) == 1
+        assert grid[0].metrics["first"] == (0 if restart else 1)

@@ -25,6 +25,8 @@ pub struct SavePlace {
     /// Of the run, with a directory for each attempt.
     spool: PathBuf,
     pub attempt: Attempt,
+    /// The directory is gone on with by another run in a moment: a trial that was paused.
+    goes_on: bool,
     /// The run's own directory, where that is its storage: files become a checkpoint by being renamed.
     pub run: Option<PathBuf>,
     pub storage: String,
@@ -41,7 +43,8 @@ impl SavePlace {
             Some(run) => run.join(".staging"),
             None => spool.join(&group.run_id),
         };
-        Self { spool, attempt: Attempt(group.attempt), run, storage: group.storage.clone(), filesystem }
+        let goes_on = local && group.trial.is_some();
+        Self { spool, attempt: Attempt(group.attempt), goes_on, run, storage: group.storage.clone(), filesystem }
     }
 
     pub fn of_rank(&self, iteration: u64, rank: Rank) -> PathBuf {
@@ -81,6 +84,8 @@ impl SavePlace {
         let gone = match what {
             Forget::Checkpoint(iteration) => self.of_attempt().join(iteration.to_string()),
             Forget::Attempt => self.of_attempt(),
+            // The head has swept it, and what is there now may be the next one's.
+            Forget::Run if self.goes_on => return,
             Forget::Run => self.spool.clone(),
         };
         // Best effort: the run's end sweeps what is left.

@@ -71,7 +71,7 @@ impl Disk for RealDisk {
             mirror.round()?;
         }
         let (id, seed) = (files.record().id.clone(), files.record().seed);
-        Ok(ExperimentOpened { disk: Box::new(RealExperiment { files, mirror }), storage, lines, id, seed })
+        Ok(ExperimentOpened { disk: Box::new(files), storage, lines, id, seed, mirror })
     }
 
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
@@ -127,39 +127,26 @@ impl Disk for RealDisk {
     }
 }
 
-/// The local directory of an experiment, and what it is mirrored to.
-struct RealExperiment {
-    files: ExperimentFiles,
-    mirror: Option<Mirror>,
-}
-
-impl RealExperiment {
-    fn mirror_now(&mut self) -> Result<(), Failure> {
-        self.mirror.as_mut().map_or(Ok(()), Mirror::round)
-    }
-}
-
-impl ExperimentDisk for RealExperiment {
+impl ExperimentDisk for ExperimentFiles {
     fn append(&mut self, line: &Metrics) {
-        self.files.append(line);
+        ExperimentFiles::append(self, line);
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        Ok(self.files.flush()?)
+        Ok(ExperimentFiles::flush(self)?)
     }
 
     fn log(&mut self, name: &str, line: &str) -> Result<(), Failure> {
-        Ok(self.files.log(name, line)?)
+        Ok(ExperimentFiles::log(self, name, line)?)
     }
 
     fn renew(&mut self, now: f64) -> Result<(), Failure> {
-        self.files.renew(now)?;
-        self.mirror_now()
+        ExperimentFiles::flush(self)?;
+        Ok(ExperimentFiles::renew(self, now)?)
     }
 
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure> {
-        self.files.end(status, reason, at)?;
-        self.mirror_now()
+        Ok(ExperimentFiles::end(self, status, reason, at)?)
     }
 }
 

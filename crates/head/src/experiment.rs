@@ -17,6 +17,7 @@ use carril_types::{ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, Ru
 
 use self::names::{Names, policy_line};
 use self::records::line_of;
+use crate::mirror::Mirror;
 use crate::outside::{ExperimentDisk, ExperimentOpened, Outside};
 use crate::watchers::Watchers;
 
@@ -64,6 +65,11 @@ pub(crate) struct ExperimentRun {
     pub watchers: Watchers,
     disk: Box<dyn ExperimentDisk>,
     storage: Option<Storage>,
+    /// Away while a round is going on.
+    mirror: Option<Mirror>,
+    /// What the watchers are told once the storage has everything, and whether the round that brings it has begun.
+    ending: Option<v1::RunEnded>,
+    last_round: bool,
     pub location: String,
     /// With which the ids of its trials begin.
     prefix: String,
@@ -97,6 +103,9 @@ impl ExperimentRun {
             disk: opened.disk,
             location: opened.storage.location().to_owned(),
             storage: Some(opened.storage),
+            mirror: opened.mirror,
+            ending: None,
+            last_round: false,
             prefix,
             trials: Vec::new(),
             wishes: Vec::new(),
@@ -178,7 +187,7 @@ impl ExperimentRun {
     }
 
     pub fn on_event(&mut self, event: ExperimentEvent, outside: &mut dyn Outside) {
-        if self.ended {
+        if self.ended || self.ending.is_some() {
             return;
         }
         let commands = self.machine.on_event(event);
@@ -442,11 +451,14 @@ impl ExperimentRun {
     }
 
     pub fn on_upkeep_due(&mut self, outside: &mut dyn Outside) {
-        if self.ended {
+        if self.ended || self.ending.is_some() {
             return;
         }
         if let Err(failure) = self.disk.renew(outside.now()) {
             self.warn(failure.message);
+        }
+        if let Some(mirror) = self.mirror.take_if(|mirror| mirror.is_due()) {
+            outside.mirror(self.id.clone(), mirror);
         }
         outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
     }
@@ -489,9 +501,42 @@ impl ExperimentRun {
             ..Default::default()
         };
         self.wishes.push(Wish::DropPool);
-        self.storage = None;
-        self.ended = true;
-        self.tell(ended);
+        let elsewhere = self.storage.take().is_some_and(|storage| storage.local_path().is_none());
+        self.ending = Some(ended);
+        match self.mirror.take() {
+            Some(mirror) => self.begin_last_round(mirror, outside),
+            // A round that is going on is followed by the last one when it comes back.
+            None if elsewhere => {}
+            None => self.tell_ending(),
+        }
+    }
+
+    fn begin_last_round(&mut self, mirror: Mirror, outside: &mut dyn Outside) {
+        self.last_round = true;
+        outside.mirror(self.id.clone(), mirror);
+    }
+
+    pub fn on_mirrored(&mut self, mirror: Mirror, result: Result<(), Failure>, outside: &mut dyn Outside) {
+        if let Err(failure) = &result {
+            self.warn(format!("the storage is behind: {}", failure.message));
+        }
+        if self.ending.is_none() {
+            self.mirror = Some(mirror);
+        } else if !self.last_round {
+            self.begin_last_round(mirror, outside);
+        } else {
+            if result.is_ok() {
+                mirror.remove_local();
+            }
+            self.tell_ending();
+        }
+    }
+
+    fn tell_ending(&mut self) {
+        if let Some(ending) = self.ending.take() {
+            self.ended = true;
+            self.tell(ending);
+        }
     }
 }
 

@@ -326,6 +326,9 @@ impl Head {
         if let Some(run) = self.runs.get_mut(id) {
             run.on_mirrored(mirror, result, &mut *self.outside);
             self.after(id);
+        } else if let Some(experiment) = self.experiments.get_mut(id) {
+            experiment.on_mirrored(mirror, result, &mut *self.outside);
+            self.grant_wishes(id);
         }
     }
 

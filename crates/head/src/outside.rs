@@ -72,6 +72,8 @@ pub struct ExperimentOpened {
     /// Of the first of them, so that the names of trials go on.
     pub id: String,
     pub seed: u64,
+    /// Where the storage is not a local path.
+    pub mirror: Option<Mirror>,
 }
 
 /// The files of one experiment.
