@@ -18,7 +18,7 @@ OURS = ("carril ", "python ")
 PRINTED = (
     (r" finished: 5 reports in ", r"(?m)^32\.0 32\.0 /"),
     (r" finished: 5 reports, 5 checkpoints in ", r"(?m)^loss 0\.\d+, weights OrderedDict"),
-    (r" finished: .*4 terminated.* in ", r"(?m)^the best of 4 is {'rate': 0\.5}"),
+    (r" finished: 4 of 4 trials done in ", r"(?m)^the best of 4 is {'rate': 0\.5}"),
 )
 
 
