@@ -71,6 +71,7 @@ def test_a_trial_goes_on_from_the_checkpoint_of_another_in_the_bucket(place: Pla
         perturbation_interval=2,
         hyperparam_mutations={"rate": [1.0, 8.0]},
         quantile_fraction=0.5,
+        synch=True,
         seed=1,
     )
     tuner = Tuner(
