@@ -257,7 +257,7 @@ def test_the_name_of_a_finished_run_can_be_used_again_and_goes_on_from_its_check
     [
         "from ray import serve",
         "import ray.rllib",
-        "from ray.tune import Tuner",
+        "from ray.tune import Experiment",
         "from ray.train.lightning import RayDDPStrategy",
         "import ray.train.xgboost",
         "from ray.util.multiprocessing import Pool",
@@ -279,9 +279,9 @@ def test_a_library_that_can_do_without_ray_goes_on(scripts: Scripts) -> None:
     output = scripts.run(
         """
         try:
-            from ray.tune import Tuner
+            from ray.tune.utils import wait_for_gpu
         except ImportError:
-            print("tuner=none")
+            print("utils=none")
         try:
             import ray.rllib
         except ModuleNotFoundError:
@@ -291,7 +291,7 @@ def test_a_library_that_can_do_without_ray_goes_on(scripts: Scripts) -> None:
         """,
         before=AS_RAY,
     )
-    assert values(output) == {"tuner": "none", "rllib": "none", "nonsense": "False"}
+    assert values(output) == {"utils": "none", "rllib": "none", "nonsense": "False"}
 
 
 def test_the_command_ray_answers(scripts: Scripts) -> None:

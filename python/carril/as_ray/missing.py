@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from carril.exceptions import NotAvailableError
 
-_HINT = "this version trains: `ray.train`, `ray.train.torch` and `ray.air` are there; the readme says what is planned"
+_HINT = "`ray.train`, `ray.train.torch`, `ray.tune` and `ray.air` are there; the readme says what is planned"
 
 
 class MissingNameError(NotAvailableError, ModuleNotFoundError):

@@ -201,8 +201,9 @@ def get_context() -> "TrainContext":
     """Who this worker is: ranks, sizes, names."""
     from carril.train._context import TrainContext
 
-    current("get_context()")
-    return TrainContext()
+    # In a trial of a search it knows the trial.
+    own = getattr(current("get_context()"), "context", None)
+    return TrainContext() if own is None else own()
 
 
 def get_checkpoint() -> "Checkpoint | None":

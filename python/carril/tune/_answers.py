@@ -282,6 +282,9 @@ class Answers:
                     self._plan.searcher.add_evaluated_point(trial.config, float(value), trial.status == "error")
                 except NotImplementedError:
                     return
+                except ConfigError:
+                    # A value that the files know only by its text: there is nothing to learn from.
+                    continue
 
 
 def _constants_of(space: Any) -> dict[str, Any]:

@@ -51,6 +51,9 @@ class TrialSession:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._native, name)
 
+    def context(self) -> "TuneContext":
+        return get_context()
+
     def report(self, *arguments: Any, **options: Any) -> None:
         self.verdict = self._native.report(*arguments, **options)
         if self.verdict in LEAVES and not self.tells:

@@ -24,7 +24,7 @@ const MOST_GOOD: usize = 25;
 pub struct TpeOptions {
     /// So many random configs come first.
     pub n_startup: usize,
-    /// Of so many draws the best is suggested.
+    /// Of so many draws for each parameter the best is suggested.
     pub n_candidates: usize,
     pub points_to_evaluate: Vec<Metrics>,
     pub seed: u64,
@@ -71,7 +71,7 @@ impl Tpe {
         let kinds = self.history.parameters.kinds();
         let (good, rest) = (Mixture::new(kinds, good), Mixture::new(kinds, rest));
         let mut best: Option<((bool, f64), (Point, Metrics))> = None;
-        for _ in 0..self.n_candidates {
+        for _ in 0..self.n_candidates * kinds.len() {
             let near = good.pick(rng);
             let made = self.history.parameters.make(|index, kind| good.draw(near, index, kind, rng));
             // What was tried before says little that is new, however good it was.

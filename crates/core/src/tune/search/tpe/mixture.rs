@@ -20,7 +20,7 @@ struct Hill<'a> {
 }
 
 /// The width of a hill that stands alone, as a part of the interval.
-const WIDTH: f64 = 0.2;
+const WIDTH: f64 = 0.07;
 const LEAST_WIDTH: f64 = 0.01;
 
 impl<'a> Mixture<'a> {
