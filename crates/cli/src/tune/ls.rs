@@ -1,0 +1,111 @@
+//! `carril tune ls [PATH]`
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use carril_store::{Experiment, Storage as Place};
+use carril_types::{Failure, Metrics, Value, write_json};
+use clap::Args;
+
+use super::objective::Objective;
+use super::target::experiments_in;
+use super::words::{counts, duration, significant};
+use crate::find::{Storage, absolute};
+use crate::table::{print_all, print_table};
+
+#[derive(Args)]
+pub struct Ls {
+    /// A directory or URI that holds experiments, instead of ~/carril_results and ~/ray_results
+    path: Option<String>,
+    /// Print one JSON object per experiment
+    #[arg(long)]
+    json: bool,
+}
+
+struct Row {
+    created: f64,
+    cells: Vec<String>,
+    json: Metrics,
+}
+
+impl Ls {
+    pub fn run(self) -> Result<(), Failure> {
+        let directories = match &self.path {
+            Some(path) => vec![absolute(path)],
+            None => Storage::default().directories().iter().map(|path| path.display().to_string()).collect(),
+        };
+        let mut rows = Vec::new();
+        for directory in directories {
+            for (place, _) in experiments_in(&Place::open(&directory, None)?)? {
+                rows.push(row(place));
+            }
+        }
+        rows.sort_by(|left, right| left.created.total_cmp(&right.created));
+        if self.json {
+            let mut text = String::new();
+            for row in &rows {
+                write_json(&mut text, &row.json);
+                text.push('\n');
+            }
+            print_all(&text);
+            return Ok(());
+        }
+        if rows.is_empty() {
+            println!("no experiments");
+            return Ok(());
+        }
+        let mut table =
+            vec![["experiment", "status", "trials", "best", "age", "directory"].map(str::to_owned).to_vec()];
+        table.extend(rows.into_iter().map(|row| row.cells));
+        print_table(&table);
+        Ok(())
+    }
+}
+
+/// One that cannot be read is listed with the reason: the others are not its affair.
+fn row(place: Place) -> Row {
+    let location = place.location().to_owned();
+    let read = Experiment::open(place).and_then(|mut experiment| {
+        experiment.look_at_unfinished()?;
+        Ok(experiment)
+    });
+    let experiment = match read {
+        Ok(experiment) => experiment,
+        Err(error) => {
+            let nothing = || "-".to_owned();
+            let name = location.rsplit('/').next().unwrap_or(&location).to_owned();
+            let cells = vec![name, format!("damaged: {error}"), nothing(), nothing(), nothing(), location.clone()];
+            let json =
+                vec![("directory".into(), Value::Text(location)), ("damaged".into(), Value::Text(error.to_string()))];
+            return Row { created: 0.0, cells, json: Metrics(json) };
+        }
+    };
+    let best = Objective::default().scores(&experiment).ok().and_then(|scores| {
+        let at = scores.best()?;
+        Some((scores.finite(at)?, at, scores.goal))
+    });
+    let (status, record) = (experiment.status_word(), &experiment.record);
+    let counted = counts(&experiment, status == "running");
+    let shown =
+        best.as_ref().map(|(value, _, goal)| format!("{} {} ({})", goal.metric, significant(*value), goal.mode_word()));
+    let text = |text: &str| Value::Text(text.to_owned());
+    let json = Metrics(vec![
+        ("name".into(), text(&record.name)),
+        ("status".into(), text(status)),
+        ("created".into(), Value::Float(record.created)),
+        ("ended".into(), record.ended.map_or(Value::None, Value::Float)),
+        ("trials".into(), Value::Int(experiment.trials.len() as i64)),
+        ("states".into(), text(&counted)),
+        ("metric".into(), record.metric.as_deref().map_or(Value::None, text)),
+        ("best".into(), best.as_ref().map_or(Value::None, |(value, ..)| Value::Float(*value))),
+        ("best_trial".into(), best.as_ref().map_or(Value::None, |(_, at, _)| text(&experiment.trials[*at].id))),
+        ("directory".into(), text(&location)),
+    ]);
+    let age = duration((now() - record.created).max(0.0));
+    let cells =
+        vec![record.name.clone(), status.to_owned(), counted, shown.unwrap_or_else(|| "-".into()), age, location];
+    Row { created: record.created, cells, json }
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
