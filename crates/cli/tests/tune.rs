@@ -180,7 +180,9 @@ fn what_is_asked_wrongly_gets_one_clear_error() {
     mixed(&place);
     place.make("empty", "finished").write("");
     let mut same = place.make("same", "finished");
-    (0..12).for_each(|_| drop(same.trial(r#"{"lr": 0.1}"#, &["1.0"], Some(DONE))));
+    for _ in 0..12 {
+        same.trial(r#"{"lr": 0.1}"#, &["1.0"], Some(DONE));
+    }
     same.write("");
     fs::create_dir(place.path().join("carril_results/broken")).unwrap();
     fs::write(place.path().join("carril_results/broken/experiment.json"), "{").unwrap();

@@ -60,7 +60,7 @@ fn shown(experiment: &Experiment, trial: &Trial, scores: &Scores, value: f64, ch
     trial.config.for_each_flat(&mut |name, value| rows.push(vec![format!("  config/{name}"), exact(value)]));
     trial.metrics.for_each_flat(&mut |name, value| {
         if !AUTOMATIC_FIELDS.contains(&name.split('/').next().unwrap_or(name)) {
-            rows.push(vec![format!("  {name}"), exact(value)]);
+            rows.push(vec![format!("  last {name}"), exact(value)]);
         }
     });
     rows.push(vec!["  checkpoint".to_owned(), checkpoint.unwrap_or_else(|| "none".into())]);

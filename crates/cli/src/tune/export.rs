@@ -200,7 +200,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         let failure = Failure::new(ErrorCode::Storage, format!("cannot write `{}`: {error}", path.display()));
         match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() && !parent.is_dir() => {
-                failure.hint(format!("there is no directory `{}`", parent.display()))
+                failure.hint(format!("make the directory `{}` first", parent.display()))
             }
             _ => failure,
         }

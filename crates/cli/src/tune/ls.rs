@@ -7,8 +7,8 @@ use carril_types::{Failure, Metrics, Value, write_json};
 use clap::Args;
 
 use super::objective::Objective;
-use super::target::experiments_in;
-use super::words::{counts, duration, significant};
+use super::target::{experiments_in, note};
+use super::words::{counted, counts, duration, significant};
 use crate::find::{Storage, absolute};
 use crate::table::{print_all, print_table};
 
@@ -61,7 +61,7 @@ impl Ls {
     }
 }
 
-/// One that cannot be read is listed with the reason: the others are not its affair.
+/// One that cannot be read is listed as damaged: the others are not its affair.
 fn row(place: Place) -> Row {
     let location = place.location().to_owned();
     let read = Experiment::open(place).and_then(|mut experiment| {
@@ -71,11 +71,12 @@ fn row(place: Place) -> Row {
     let experiment = match read {
         Ok(experiment) => experiment,
         Err(error) => {
-            let nothing = || "-".to_owned();
-            let name = location.rsplit('/').next().unwrap_or(&location).to_owned();
-            let cells = vec![name, format!("damaged: {error}"), nothing(), nothing(), nothing(), location.clone()];
-            let json =
-                vec![("directory".into(), Value::Text(location)), ("damaged".into(), Value::Text(error.to_string()))];
+            note(&error.to_string());
+            let (name, nothing) = (location.rsplit('/').next().unwrap_or(&location), "-".to_owned());
+            let cells =
+                vec![name.to_owned(), "damaged".into(), nothing.clone(), nothing.clone(), nothing, location.clone()];
+            let json = [("status", "damaged"), ("directory", &location)];
+            let json = json.map(|(key, text)| (key.to_owned(), Value::Text(text.to_owned()))).to_vec();
             return Row { created: 0.0, cells, json: Metrics(json) };
         }
     };
@@ -84,7 +85,9 @@ fn row(place: Place) -> Row {
         Some((scores.finite(at)?, at, scores.goal))
     });
     let (status, record) = (experiment.status_word(), &experiment.record);
-    let counted = counts(&experiment, status == "running");
+    let is_live = status == "running";
+    let states =
+        counts(&experiment, is_live).into_iter().map(|(word, count)| (word.to_owned(), Value::Int(count as i64)));
     let shown =
         best.as_ref().map(|(value, _, goal)| format!("{} {} ({})", goal.metric, significant(*value), goal.mode_word()));
     let text = |text: &str| Value::Text(text.to_owned());
@@ -94,15 +97,21 @@ fn row(place: Place) -> Row {
         ("created".into(), Value::Float(record.created)),
         ("ended".into(), record.ended.map_or(Value::None, Value::Float)),
         ("trials".into(), Value::Int(experiment.trials.len() as i64)),
-        ("states".into(), text(&counted)),
+        ("states".into(), Value::Map(Metrics(states.collect()))),
         ("metric".into(), record.metric.as_deref().map_or(Value::None, text)),
         ("best".into(), best.as_ref().map_or(Value::None, |(value, ..)| Value::Float(*value))),
         ("best_trial".into(), best.as_ref().map_or(Value::None, |(_, at, _)| text(&experiment.trials[*at].id))),
         ("directory".into(), text(&location)),
     ]);
     let age = duration((now() - record.created).max(0.0));
-    let cells =
-        vec![record.name.clone(), status.to_owned(), counted, shown.unwrap_or_else(|| "-".into()), age, location];
+    let cells = vec![
+        record.name.clone(),
+        status.to_owned(),
+        counted(&experiment, is_live),
+        shown.unwrap_or_else(|| "-".into()),
+        age,
+        location,
+    ];
     Row { created: record.created, cells, json }
 }
 

@@ -8,7 +8,7 @@ use super::export::{json_lines, trial_rows};
 use super::objective::{Objective, Scores};
 use super::parameters::{cell, varying};
 use super::target::{Target, note};
-use super::words::{counts, cut, duration, significant, state_word, trials};
+use super::words::{counted, cut, duration, significant, state_word, trials};
 use crate::table::{print_all, table};
 
 /// A reason longer than this is cut; `error.txt` of the trial has it in full.
@@ -50,8 +50,7 @@ impl Show {
 fn shown(experiment: &Experiment, scores: Option<&Scores>) -> String {
     let status = experiment.status_word();
     let is_live = status == "running";
-    let counted = counts(experiment, is_live);
-    let mut text = format!("{} is {status}: {counted}", experiment.record.name);
+    let mut text = format!("{} is {status}: {}", experiment.record.name, counted(experiment, is_live));
     if let Some(scores) = scores
         && let Some(at) = scores.best()
     {

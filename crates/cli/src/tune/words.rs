@@ -83,9 +83,9 @@ pub fn state_word(trial: &Trial, is_live: bool) -> &'static str {
     }
 }
 
-/// How many trials are in which state: `17 terminated, 2 error`.
-pub fn counts(experiment: &Experiment, is_live: bool) -> String {
-    let mut counts: Vec<(&str, usize)> = Vec::new();
+/// How many trials are in which state, the most first.
+pub fn counts(experiment: &Experiment, is_live: bool) -> Vec<(&'static str, usize)> {
+    let mut counts: Vec<(&'static str, usize)> = Vec::new();
     for trial in &experiment.trials {
         let word = state_word(trial, is_live);
         match counts.iter_mut().find(|(known, _)| *known == word) {
@@ -94,6 +94,12 @@ pub fn counts(experiment: &Experiment, is_live: bool) -> String {
         }
     }
     counts.sort_by_key(|(word, count)| (std::cmp::Reverse(*count), *word));
+    counts
+}
+
+/// `17 terminated, 2 error`
+pub fn counted(experiment: &Experiment, is_live: bool) -> String {
+    let counts = counts(experiment, is_live);
     let parts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
     if parts.is_empty() { "no trials".into() } else { parts.join(", ") }
 }

@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn marks_are_round_and_within_the_range() {
         assert_eq!(labels(&linear(0.0, 1.0, 5, false)), ["0", "0.2", "0.4", "0.6", "0.8", "1.0"]);
-        assert_eq!(labels(&linear(-0.013, 0.031, 4, false)), ["0", "0.02"]);
+        assert_eq!(labels(&linear(-0.013, 0.031, 4, false)), ["-0.01", "0", "0.01", "0.02", "0.03"]);
         assert_eq!(labels(&linear(1.0, 4.0, 6, true)), ["1", "2", "3", "4"]);
         assert_eq!(labels(&linear(1e7, 3e7, 2, false)), ["1e7", "2e7", "3e7"]);
         assert_eq!(labels(&linear(1e-7, 3e-7, 2, false)), ["1e-7", "2e-7", "3e-7"]);
