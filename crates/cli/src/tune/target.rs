@@ -68,11 +68,11 @@ impl Target {
     }
 }
 
-/// The experiments right below a place, or the place itself where it is one.
-pub fn experiments_in(place: &Place) -> Result<Vec<(Place, Result<ExperimentRecord, StoreError>)>, Failure> {
+/// The experiments right below a place, or the place itself where it is one; `None` for the record of one that is damaged.
+pub fn experiments_in(place: &Place) -> Result<Vec<(Place, Option<ExperimentRecord>)>, Failure> {
     let found = |place: Place| match ExperimentRecord::read(&place) {
-        Ok(record) => record.map(|record| (place, Ok(record))),
-        Err(error) => Some((place, Err(error))),
+        Ok(record) => record.map(|record| (place, Some(record))),
+        Err(_) => Some((place, None)),
     };
     if let Some(itself) = found(place.clone()) {
         return Ok(vec![itself]);
