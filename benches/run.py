@@ -1,4 +1,4 @@
-"""Measures carril beside Ray, torchrun, `cp` and boto3, in one run and on the same scripts: `make bench`.
+"""Measures carril beside Ray, torchrun, `cp`, boto3 and Optuna, in one run and on the same scripts: `make bench`.
 
 It makes the rivals' environments, lets the contenders of each measure run in turns, judges the medians against the
 bars, prints the tables and writes `results.json` and `RESULTS.md` beside itself. Exit code 1 means that a bar was
@@ -16,24 +16,28 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from runner import core as core_bench
-from runner import idle, tables
+from runner import idle, quality, tables
 from runner.checkpoints import checkpoint_measures
 from runner.environments import (
     Environment,
     EnvironmentProblem,
     boto3_environment,
+    optuna_environment,
     our_environment,
     ray_environment,
 )
-from runner.measures import Measure, timed_measures
+from runner.measures import TIMEOUT_S, Measure, timed_measures
 from runner.processes import Outcome, become_subreaper, run
 from runner.recovery import recovery_measures
 from runner.tables import Row, Section
+from runner.tune import NAMES as TUNE
+from runner.tune import SEARCH_TIMEOUT_S, tune_measures
 
 CHECKPOINTS = tuple(f"checkpoint_{what}" for what in ("local", "given_away", "async", "many_files", "s3"))
 RECOVERY = ("recover_worker", "recover_torch", "failure", "recover_head", "replay")
-NAMES = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, *RECOVERY, "memory", "threads", "core")
-TIMEOUT_S = 180.0
+TRAINING = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, *RECOVERY, "memory", "threads", "core")
+NAMES = (*TRAINING, *TUNE, "tune_quality")
+BESIDE_OPTUNA = {"tune_reuse", "tune_quality"}
 
 
 def variables(storage: str) -> dict[str, str]:
@@ -47,7 +51,7 @@ def run_in_turns(measure: Measure, repeats: int, storage: str) -> dict[str, list
     outcomes: dict[str, list[Outcome]] = {contender.name: [] for contender in measure.contenders}
     for turn in range(repeats):
         for contender in measure.contenders:
-            outcome = run(contender.command, {**variables(storage), **contender.environment}, TIMEOUT_S)
+            outcome = run(contender.command, {**variables(storage), **contender.environment}, measure.timeout_s)
             outcomes[contender.name].append(outcome)
             state = "failed" if outcome.failure else f"{outcome.wall_s:.2f} s"
             print(f"  {measure.name} {turn + 1}/{repeats} {contender.name}: {state}", file=sys.stderr, flush=True)
@@ -129,6 +133,25 @@ def core_section(repeats: int) -> Section:
     return section
 
 
+def quality_section(optuna: Environment, storage: str, quick: bool) -> Section:
+    seeds = 3 if quick else quality.SEEDS
+    minima = "Branin 0.398, Hartmann-6 -3.322, a conditional space of models 0.1"
+    title = f"Tune: the best loss after all trials, over {seeds} seeds (what there is to find: {minima})"
+    section = Section("tune_quality", title, "loss")
+    if not quality.BINARY.exists():
+        section.failures.append(f"`{quality.BINARY}` is not there\nhint: `make bench` builds it")
+        return section
+    try:
+        section.samples, trials, section.bars = quality.quality(optuna, variables(storage), seeds, SEARCH_TIMEOUT_S)
+    except Exception as error:  # a bench that fails is a result, not the end of the others
+        section.failures.append(str(error))
+        return section
+    for problem, by_search in section.samples.items():
+        for search, (value, note) in quality.described(by_search, "{:.4f}".format).items():
+            section.rows.append(Row(f"{problem}, {trials[problem]} trials: {search}", value, "-", "-", note))
+    return section
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="measures carril beside Ray and torchrun")
     parser.add_argument("--only", action="append", choices=NAMES, help="this measure alone (can be given again)")
@@ -143,11 +166,12 @@ def main() -> int:
         ours = our_environment()
         ray = None if arguments.no_ray else ray_environment()
         boto3 = boto3_environment() if "checkpoint_s3" in wanted else None
+        optuna = optuna_environment() if BESIDE_OPTUNA.intersection(wanted) else None
     except EnvironmentProblem as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 3
     become_subreaper()
-    rivals = {"ray": ray, "boto3": boto3}
+    rivals = {"ray": ray, "boto3": boto3, "optuna": optuna}
     versions = {"ours": ours.versions} | {name: rival.versions for name, rival in rivals.items() if rival}
 
     sections = []
@@ -163,6 +187,12 @@ def main() -> int:
             sections.append(threads_section(ours, storage))
         if "core" in wanted:
             sections.append(core_section(repeats))
+        # After the others: so many files and directories slow a file system down.
+        for measure in tune_measures(ours, ray, optuna, quick):
+            if measure.name in wanted:
+                sections.append(section_of(measure, run_in_turns(measure, repeats, storage)))
+        if optuna is not None and "tune_quality" in wanted:
+            sections.append(quality_section(optuna, storage, quick))
 
     for section in sections:
         print("\n".join(tables.section_lines(section)))

@@ -1,8 +1,8 @@
 """The environments of the rivals, outside the clone, each with compiled bytecode.
 
-One has Ray and torch, one boto3, and one our wheel and torch; torchrun is the one of our environment. They are made once
-and kept in `${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; Ray and boto3 are brought to their newest versions at each
-run, and our wheel is installed again when it has changed.
+One has Ray and torch, one boto3, one Optuna, and one our wheel and torch; torchrun is the one of our environment. They
+are made once and kept in `${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; the rivals are brought to their newest versions
+at each run, and our wheel is installed again when it has changed.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 _RAY = ("ray[train]", "torch", "numpy", "tensorboardX")
 _OURS = ("torch", "numpy")
 _BOTO3 = ("boto3",)
+_OPTUNA = ("optuna",)
 
 
 class EnvironmentProblem(Exception):
@@ -99,6 +100,12 @@ def boto3_environment() -> Environment:
     """The newest boto3 on PyPI."""
     directory = _make(_BOTO3, upgrade="boto3")
     return Environment(directory, _versions(directory, ("boto3",)))
+
+
+def optuna_environment() -> Environment:
+    """The newest Optuna on PyPI."""
+    directory = _make(_OPTUNA, upgrade="optuna")
+    return Environment(directory, _versions(directory, ("optuna",)))
 
 
 def newest_wheel() -> Path:

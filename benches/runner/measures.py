@@ -13,6 +13,7 @@ from runner.environments import Environment
 from runner.processes import Outcome
 
 BENCHES = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 180.0
 
 
 @dataclass
@@ -46,6 +47,8 @@ class Measure:
     unit: str = "s"
     # What the table says beside a contender; it is shown and not judged.
     notes: Callable[[Mapping[str, list[Outcome]]], dict[str, str]] = lambda outcomes: {}
+    # A contender that takes longer has failed.
+    timeout_s: float = TIMEOUT_S
 
 
 def _medians(outcomes: Mapping[str, list[Outcome]], value: Callable[[Outcome], float]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Every example, run as its own docstring says, in a home of its own. A new example without a line here is an error."""
 
+import json
 import os
 import re
 import subprocess
@@ -19,7 +20,12 @@ EXPECTED = {
     "minimal.py": r"value 32\.0 after 5 reports: rank 0 of 2 got to 32\.0",
     "ray_fashion_mnist.py": r"last result: loss 0\.\d+ in iteration 4",
     "ray_fashion_mnist_v2.py": r"accuracy 9\d\.\d%, loss 0\.\d+, kept in .*ray_results",
+    "ray_tune_digits.py": r"best trial test set accuracy: 9\d\.\d% of 6 trials",
+    "ray_tune_optuna.py": r"accuracy 9[6-9]\.\d% of 20 trials, with .*\nthe first one had 1\d\.\d%",
+    "ray_tune_pbt.py": r"accuracy 9\d\.\d% after 20 steps, the worst [89]\d\.\d%; the best checkpoint has 4 tensors",
     "torchrun_style.py": r"(?s)2 ranks agree: loss 0\.\d+.*finished torchrun_script\.py: True",
+    "tune_asha.py": r"accuracy 9\d\.\d% with .*\n12 trials took \d\d epochs instead of 324",
+    "tune_trainer.py": r"the best of 3 has lr 0\.1: its network reads 9\d\.\d% of the digits",
 }
 RUN_BY_ANOTHER = {"torchrun_script.py": "torchrun_style.py"}
 
@@ -47,12 +53,24 @@ def test_the_example_runs_as_it_says(name: str, tmp_path: Path) -> None:
     (line,) = COMMAND.findall((EXAMPLES / name).read_text())
     output = run(line.split(), tmp_path)
     assert re.search(EXPECTED[name], output), output
-    # Its files are where runs are kept, and nothing else is left but the cache that torch makes for itself.
+    # Its files are where runs are kept, and nothing else is left but the cache that torch makes for itself, and what
+    # `Checkpoint.to_directory()` has given to the script.
     kept = "ray_results" if "as-ray" in line else "carril_results"
-    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(("carril-", "torchinductor_", "."))}
+    others = ("carril-", "carril_checkpoint_", "torchinductor_", ".")
+    left = {path.name for path in tmp_path.iterdir() if not path.name.startswith(others)}
     assert left == {kept}, left
     (run_directory,) = (tmp_path / kept).iterdir()
-    assert (run_directory / "result.json").stat().st_size > 0
+    for directory in trials_of(run_directory) or [run_directory]:
+        assert (directory / "result.json").stat().st_size > 0
+
+
+def trials_of(directory: Path) -> list[Path]:
+    """The directories of an experiment's trials; none where this is no experiment."""
+    if not (directory / "experiment.json").exists():
+        return []
+    lines = (directory / "trials.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines if line]
+    return [directory / event["directory"] for event in events if event["event"] == "made"]
 
 
 def test_a_ray_script_runs_in_its_short_form_from_a_login_shell(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ __all__ = [
 _FROM_DRIVER = frozenset(
     ("available_resources", "cluster_resources", "init", "is_initialized", "nodes", "shutdown"),
 )
-_MODULES = frozenset(("exceptions", "train"))
+_MODULES = frozenset(("exceptions", "train", "tune"))
 # Names of Ray that scripts use and that are not built yet. They exist so that the error says more than "no attribute".
 _LATER = frozenset(
     (
@@ -52,7 +52,6 @@ _LATER = frozenset(
         "put",
         "remote",
         "timeline",
-        "tune",
         "util",
         "wait",
     ),

@@ -47,6 +47,8 @@ class Client:
     def get_blob(self, hash: str) -> bytes: ...
     def submit(self, spec: str, config: object, function: str, environment: dict[str, str]) -> Run:
         """`spec` is JSON (see `carril._internal.spec`), `function` the hash of a blob."""
+    def submit_experiment(self, spec: str, constants: list[Any], function: str, environment: dict[str, str]) -> Run:
+        """`spec` is JSON (see `carril.tune._plan`), which names `constants` by number."""
     def nodes(self) -> list[dict[str, Any]]:
         """One dict per node: id, hostname, address, total, free."""
     def shutdown(self) -> None:
@@ -83,6 +85,8 @@ class Run:
                iterations, seconds, restarts [as above]
         """
     def stop(self, reason: str, force: bool = False) -> None: ...
+    def answer(self, question: int, answer: dict[str, Any]) -> None:
+        """Of an experiment: what the user has decided."""
     def preempt(self, reason: str) -> None:
         """The machine is going to be taken: the function is asked for a last checkpoint, and the run ends."""
 
@@ -155,13 +159,30 @@ class Session:
         checkpoint_name: str | None = None,
         mode: str = "sync",
         validation: tuple[str, float | None] | None = None,
-    ) -> None:
+        silent: bool = False,
+    ) -> str:
         """Appends to this rank's log. With `directory` its files are taken first.
+
+        In a trial it waits for what is decided about the report, and returns that: "continue", "save", "pause" or
+        "stop". `silent` is only for the checkpoint: nobody hears of the report.
 
         After a preemption was told, a report with a checkpoint returns only if that could not be stored.
         `mode` is "sync" (with remote storage it waits for the commit), "async" (it never does) or "in_place":
         `directory` then is the checkpoint's place inside the run's storage, where the files are already.
         """
+    def next(self) -> Session | None:
+        """After `returned`, in a process that serves many trials: the session of the next one; None to leave."""
+    @property
+    def is_reused(self) -> bool:
+        """Whether this process serves another trial after this one."""
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of a process that has served another trial before: what changes in its environment."""
+    @property
+    def working_directory(self) -> str: ...
+    @property
+    def trial(self) -> dict[str, Any] | None:
+        """id, name, experiment, resources, iteration, seconds, config; None where the run is no trial."""
     def latest_checkpoint(self) -> str | None:
         """The newest checkpoint of this rank, as a path or URI; waits until one that was just reported is settled."""
     def checkpoints(self, timeout: float | None = None, validated: bool = False) -> list[dict[str, Any]]:

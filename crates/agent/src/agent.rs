@@ -5,6 +5,10 @@
 //! AGENT-2: every worker that was ordered is told of as ended exactly once, whether it ever started or not.
 //! AGENT-4: the order of a head that was followed by another is not carried out.
 //! AGENT-3: a worker that is to stop is gone when its grace is over, with all that it started.
+//! AGENT-5: a process that serves one trial after the other is another worker to the head each time; it is started once and is
+//!   gone with its pool.
+
+mod pool;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,6 +19,7 @@ use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunId, WorkerC
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
+use self::pool::{Idle, pool_of};
 use crate::checkpoints::{Forget, SavePlace};
 use crate::environment::{Place, environment};
 use crate::world::{StartRequest, World};
@@ -22,11 +27,18 @@ use crate::world::{StartRequest, World};
 /// How long a process may take from its start until it says hello.
 const HELLO: Duration = Duration::from_secs(120);
 
+/// How long a process that is not needed any more may take to leave.
+const LEAVE: Duration = Duration::from_secs(5);
+
 pub type Orders = mpsc::UnboundedSender<Result<v1::WorkerOrder, Status>>;
 type WaitAnswer = oneshot::Sender<Result<Vec<u8>, Failure>>;
 
 struct Worker {
     pid: Option<u32>,
+    /// Under which the process said hello, where it has served another trial before.
+    first: Option<WorkerKey>,
+    /// Serves the next trial when this one is over.
+    pool: String,
     assignment: v1::Assignment,
     orders: Option<Orders>,
     waits: BTreeMap<(String, u64), WaitAnswer>,
@@ -46,6 +58,24 @@ struct Worker {
 }
 
 impl Worker {
+    fn new(assignment: v1::Assignment, memory_kills: u64) -> Self {
+        Self {
+            pid: None,
+            first: None,
+            pool: String::new(),
+            assignment,
+            orders: None,
+            waits: BTreeMap::new(),
+            ready: false,
+            told: false,
+            stopping: false,
+            preempt: None,
+            hello_missed: false,
+            stacks: false,
+            memory_kills,
+        }
+    }
+
     fn let_in(&mut self, orders: &Orders) {
         let _ = orders.send(Ok(self.assignment.clone().into()));
         if let Some(preempt) = self.preempt.take() {
@@ -60,13 +90,27 @@ pub struct Agent {
     workers: BTreeMap<WorkerKey, Worker>,
     /// Of every run that has not ended: its checkpoints may be on their way when its workers are gone.
     places: BTreeMap<RunId, SavePlace>,
+    pools: BTreeMap<String, Vec<Idle>>,
+    /// Processes that serve no trial any more, by the key that they began with.
+    leaving: BTreeMap<WorkerKey, u32>,
+    /// Which worker a process is now that said hello as another one.
+    now: BTreeMap<WorkerKey, WorkerKey>,
     /// Of the head that was heard of last.
     epoch: u64,
 }
 
 impl Agent {
     pub fn new(world: Box<dyn World>, socket: PathBuf) -> Self {
-        Self { world, socket, workers: BTreeMap::new(), places: BTreeMap::new(), epoch: 0 }
+        Self {
+            world,
+            socket,
+            workers: BTreeMap::new(),
+            places: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            now: BTreeMap::new(),
+            epoch: 0,
+        }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -88,6 +132,7 @@ impl Agent {
             Some(Kind::Upload(order)) => self.world.upload(order),
             Some(Kind::Drop(order)) => self.drop_checkpoint(&order),
             Some(Kind::Ask(asked)) => self.ask_for_checkpoint(&asked),
+            Some(Kind::DropPool(order)) => self.drop_pool(&order.pool),
             None => {}
         }
     }
@@ -97,6 +142,13 @@ impl Agent {
         let place = SavePlace::of(&group, &self.world.spool(), |hash| self.world.blob_path(hash));
         if let Some(last) = self.places.insert(RunId::new(group.run_id.clone()), place) {
             self.world.forget(last, Forget::Attempt);
+        }
+        let pool = pool_of(&group);
+        if let Some(idle) = self.pools.get_mut(&pool).and_then(Vec::pop) {
+            if let Err(failure) = self.reuse(&group, &keys[0], idle) {
+                self.tell_not_started(&keys[0], failure);
+            }
+            return;
         }
         let prepared = self.prepare_group(&group, &keys);
         for (local_rank, key) in keys.iter().enumerate() {
@@ -126,9 +178,7 @@ impl Agent {
         command: WorkerCommand,
     ) -> Result<(), Failure> {
         let report_log = self.world.report_log(key);
-        let output = Path::new(&group.run_directory)
-            .join("ranks")
-            .join(format!("rank_{}.attempt_{}.log", key.rank, key.attempt.0));
+        let output = output_of(group, key);
         self.world.follow(key, report_log.clone(), output.clone())?;
         let (visible, devices) = devices_for(group, local_rank);
         let place = Place {
@@ -146,13 +196,37 @@ impl Agent {
         let given: Vec<(String, String)> = group.environment.clone().into_iter().collect();
         let mut environment = environment(&self.world.inherited_environment(), &given, &place);
         environment.push(("CARRIL_STACKS".to_owned(), self.world.stack_file(key).display().to_string()));
+        let assignment = self.assignment(group, local_rank, &report_log, devices);
+        let worker = Worker {
+            pool: if group.world_size == 1 { pool_of(group) } else { String::new() },
+            ..Worker::new(assignment, self.world.memory_kills().0)
+        };
+        self.workers.insert(key.clone(), worker);
+        self.world.start(StartRequest {
+            key: key.clone(),
+            command,
+            environment,
+            directory: PathBuf::from(&group.working_directory),
+            output,
+            threads: (group.threads_per_worker.max(1.0)) as u32,
+        });
+        Ok(())
+    }
+
+    fn assignment(
+        &self,
+        group: &v1::Group,
+        local_rank: usize,
+        report_log: &Path,
+        devices: Vec<String>,
+    ) -> v1::Assignment {
         let function_path = match group.function.as_str() {
             "" => String::new(),
             hash => self.world.blob_path(hash).map(|path| path.display().to_string()).unwrap_or_default(),
         };
         let filesystem = group.filesystem.as_ref().and_then(|filesystem| self.world.blob_path(&filesystem.pickle));
         let filesystem_path = filesystem.map(|path| path.display().to_string()).unwrap_or_default();
-        let assignment = v1::Assignment {
+        v1::Assignment {
             world_size: group.world_size,
             local_rank: local_rank as u32,
             local_world_size: group.ranks.len() as u32,
@@ -167,30 +241,9 @@ impl Agent {
             storage: group.storage.clone(),
             filesystem_path,
             reports: group.reports,
-        };
-        let worker = Worker {
-            pid: None,
-            assignment,
-            orders: None,
-            waits: BTreeMap::new(),
-            ready: false,
-            told: false,
-            stopping: false,
-            preempt: None,
-            hello_missed: false,
-            stacks: false,
-            memory_kills: self.world.memory_kills().0,
-        };
-        self.workers.insert(key.clone(), worker);
-        self.world.start(StartRequest {
-            key: key.clone(),
-            command,
-            environment,
-            directory: PathBuf::from(&group.working_directory),
-            output,
-            threads: (group.threads_per_worker.max(1.0)) as u32,
-        });
-        Ok(())
+            trial: group.trial.clone(),
+            ..Default::default()
+        }
     }
 
     /// `how` says by which way the process was started, and why not by the usual one.
@@ -242,6 +295,7 @@ impl Agent {
 
     pub fn on_worker_message(&mut self, key: &WorkerKey, message: v1::WorkerMessage) {
         use v1::worker_message::Kind;
+        let key = &self.now.get(key).unwrap_or(key).clone();
         let worker = Some(key.clone().into());
         match message.kind {
             Some(Kind::Ready(ready)) => {
@@ -255,6 +309,7 @@ impl Agent {
             Some(Kind::Returned(returned)) => {
                 self.before_telling(key);
                 self.world.to_head(v1::WorkerReturned { worker, ..returned }.into());
+                self.keep_for_another(key);
             }
             Some(Kind::Failed(failed)) => {
                 self.before_telling(key);
@@ -417,7 +472,8 @@ impl Agent {
     }
 
     pub fn on_stop_timer(&mut self, key: &WorkerKey) {
-        if let Some(pid) = self.workers.get(key).and_then(|worker| worker.pid) {
+        let pid = self.workers.get(key).and_then(|worker| worker.pid);
+        if let Some(pid) = pid.or_else(|| self.leaving.get(key).copied()) {
             self.world.kill(key, pid);
         }
     }
@@ -431,6 +487,9 @@ impl Agent {
     }
 
     pub fn on_exited(&mut self, key: &WorkerKey, pid: u32, exit: ExitStatus) {
+        self.pools.values_mut().for_each(|pool| pool.retain(|idle| idle.pid != pid));
+        self.leaving.remove(key);
+        let key = &self.now.remove(key).unwrap_or_else(|| key.clone());
         self.world.ended(pid);
         self.world.kill(key, pid);
         self.pass_on_output(key, true);
@@ -464,8 +523,10 @@ impl Agent {
     fn gather_stacks(&mut self, asked: &v1::GatherStacks) {
         let (run, attempt) = (RunId::new(asked.run_id.clone()), Attempt(asked.attempt));
         let of_run = self.workers.iter().filter(|(key, _)| key.run == run && key.attempt == attempt);
+        // The file that a process writes its stacks to has the name that it began with.
+        let first = |key: &WorkerKey, worker: &Worker| worker.first.clone().unwrap_or_else(|| key.clone());
         let ranks: Vec<(WorkerKey, u32, bool)> =
-            of_run.filter_map(|(key, worker)| Some((key.clone(), worker.pid?, worker.stacks))).collect();
+            of_run.filter_map(|(key, worker)| Some((first(key, worker), worker.pid?, worker.stacks))).collect();
         let key = WorkerKey { run, attempt, rank: Rank::ZERO };
         self.world.gather_stacks(key, ranks);
     }
@@ -476,6 +537,9 @@ impl Agent {
 
     /// Ends everything at once: the agent is going.
     pub fn kill_all(&mut self) {
+        for pool in self.pools.keys().cloned().collect::<Vec<_>>() {
+            self.drop_pool(&pool);
+        }
         let all: Vec<(WorkerKey, Option<u32>)> = self.workers.iter().map(|(key, w)| (key.clone(), w.pid)).collect();
         for (key, pid) in all {
             match (pid, self.workers.get_mut(&key)) {
@@ -485,6 +549,11 @@ impl Agent {
             }
         }
     }
+}
+
+fn output_of(group: &v1::Group, key: &WorkerKey) -> PathBuf {
+    let name = format!("rank_{}.attempt_{}.log", key.rank, key.attempt.0);
+    Path::new(&group.run_directory).join("ranks").join(name)
 }
 
 fn key_of(group: &v1::Group, rank: u32) -> WorkerKey {

@@ -88,6 +88,24 @@ impl Client {
         Ok(self.head.clone().submit_run(request).await.map_err(lost)?.into_inner())
     }
 
+    /// `constants` are the values that the specification, in JSON, names by their number.
+    pub async fn submit_experiment(
+        &self,
+        spec: String,
+        constants: Vec<Value>,
+        function: String,
+        environment: HashMap<String, String>,
+    ) -> Result<v1::ExperimentReply, Failure> {
+        let constants = v1::ValueList { items: constants.into_iter().map(Into::into).collect() };
+        let request = v1::ExperimentRequest { spec, constants: Some(constants), function, environment };
+        Ok(self.head.clone().submit_experiment(request).await.map_err(lost)?.into_inner())
+    }
+
+    pub async fn answer(&self, experiment_id: String, question: u64, answer: Value) -> Result<(), Failure> {
+        let request = v1::AnswerRequest { experiment_id, question, answer: Some(answer.into()) };
+        self.head.clone().answer(request).await.map(drop).map_err(lost)
+    }
+
     pub async fn watch(&self, run_id: String, reports: bool, output: bool) -> Result<RunWatch, Failure> {
         let request = v1::WatchRequest { run_id, reports, output };
         Ok(RunWatch { events: self.head.clone().watch_run(request).await.map_err(lost)?.into_inner() })

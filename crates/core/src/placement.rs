@@ -81,9 +81,32 @@ impl Placement {
         Decision::Waits(reason)
     }
 
+    /// Places a group that a worker of `parent` asks for: what that one holds is the group's first, and it goes before all that wait.
+    /// With the runs that have room by what is left.
+    pub fn ask_within(&mut self, parent: &RunId, request: PlacementRequest) -> (Decision, Vec<(RunId, Vec<Share>)>) {
+        if let Some(failure) = self.never(&request) {
+            return (Decision::Never(failure), Vec::new());
+        }
+        self.free_what_is_held(parent);
+        let decision = match self.try_place(&request) {
+            Some(shares) => Decision::Placed(shares),
+            None => {
+                let reason = self.why_waiting(&request);
+                self.waiting.push_front(request);
+                Decision::Waits(reason)
+            }
+        };
+        (decision, self.try_waiting())
+    }
+
     /// Gives back what a run holds or asks for, and returns the runs that can start now.
     pub fn release(&mut self, run: &RunId) -> Vec<(RunId, Vec<Share>)> {
         self.waiting.retain(|request| request.run != *run);
+        self.free_what_is_held(run);
+        self.try_waiting()
+    }
+
+    fn free_what_is_held(&mut self, run: &RunId) {
         if let Some((per_worker, shares)) = self.held.remove(run) {
             for share in shares {
                 let Some(node) = self.nodes.get_mut(&share.node) else { continue };
@@ -93,7 +116,6 @@ impl Placement {
                 }
             }
         }
-        self.try_waiting()
     }
 
     /// The runs that can start now: after a release, or with a node that has come.
@@ -119,7 +141,8 @@ impl Placement {
         Some(shares)
     }
 
-    fn never(&self, request: &PlacementRequest) -> Option<Failure> {
+    /// Why a group can never fit.
+    pub fn never(&self, request: &PlacementRequest) -> Option<Failure> {
         // On machines that nobody uses, device by device.
         let mut empty = self.nodes.clone();
         for node in empty.values_mut() {

@@ -1,9 +1,11 @@
 //! Hyper-parameter search: spaces, searchers and schedulers. A seed and events in, decisions out.
 
+pub mod experiment;
 pub mod random;
 pub mod scheduler;
 pub mod search;
 pub mod space;
+pub mod spec;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,9 +1,13 @@
 //! The fields that are added to every report of a run, under the names that scripts know from Ray.
 
-use carril_types::{Metrics, RunId, Value};
+use carril_types::{Metrics, RunId, TrialSpec, Value};
+
+use crate::saving::Reached;
 
 pub(crate) struct Automatic {
     run: RunId,
+    /// The trial's id and tag.
+    trial: (String, String),
     hostname: String,
     address: String,
     pid: u32,
@@ -12,19 +16,26 @@ pub(crate) struct Automatic {
     attempt_began: f64,
     ready: f64,
     last: f64,
-    /// Reports and seconds of the attempts before.
+    /// Reports and seconds of the attempts before, and what the count of reports shows more than there were: a trial that goes on
+    /// from the checkpoint of another one has that one's count.
     before: (u64, f64),
+    ahead: i64,
     /// The date is worked out once a second.
     date: (i64, String),
 }
 
 impl Automatic {
     /// The run goes on from that many reports, which took so many seconds.
-    pub fn new(run: RunId, started: f64, reports: u64, seconds: f64) -> Self {
+    pub fn new(run: RunId, trial: Option<&TrialSpec>, started: f64, reached: Reached) -> Self {
         let (hostname, address, date) = (String::new(), String::new(), (-1, String::new()));
+        let made_up = || (format!("{}_00000", run.as_str().get(..5).unwrap_or(run.as_str())), "0".to_owned());
+        let trial = trial.map_or_else(made_up, |trial| (trial.id.clone(), trial.tag.clone()));
+        let Reached { reports, seconds, ahead } = reached;
         let before = (reports, seconds);
         Self {
             run,
+            trial,
+            ahead,
             hostname,
             address,
             pid: 0,
@@ -38,10 +49,11 @@ impl Automatic {
     }
 
     /// The next attempt goes on from that many reports, which took so many seconds.
-    pub fn begin_anew(&mut self, now: f64, reports: u64, seconds: f64) {
+    pub fn begin_anew(&mut self, now: f64, reached: Reached) {
         self.attempt_began = now;
         (self.ready, self.last) = (now, now);
-        self.before = (reports, seconds);
+        self.before = (reached.reports, reached.seconds);
+        self.ahead = reached.ahead;
     }
 
     pub fn placed(&mut self, hostname: &str, address: &str, now: f64) {
@@ -62,8 +74,7 @@ impl Automatic {
         self.last = at;
         let since_restore = (at - self.ready).max(0.0);
         let restored = Value::Int(iteration.saturating_sub(self.before.0) as i64);
-        let iteration = Value::Int(iteration as i64);
-        let trial = format!("{}_00000", self.run.as_str().get(..5).unwrap_or(self.run.as_str()));
+        let iteration = Value::Int(iteration as i64 + self.ahead);
         let date = self.date_of(at);
         let fields = [
             ("training_iteration", iteration.clone()),
@@ -79,9 +90,9 @@ impl Automatic {
             ("pid", Value::Int(i64::from(self.pid))),
             ("hostname", Value::Text(self.hostname.clone())),
             ("node_ip", Value::Text(self.address.clone())),
-            ("trial_id", Value::Text(trial)),
+            ("trial_id", Value::Text(self.trial.0.clone())),
             ("experiment_id", Value::Text(self.run.as_str().to_owned())),
-            ("experiment_tag", Value::Text("0".to_owned())),
+            ("experiment_tag", Value::Text(self.trial.1.clone())),
             ("done", Value::Bool(done)),
         ];
         Metrics(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
@@ -114,7 +125,7 @@ mod tests {
 
     #[test]
     fn every_field_that_is_added_is_known_as_one() {
-        let added = Automatic::new(RunId::new("0123456789abcdef"), 0.0, 0, 0.0).fields(1, 1.0, false);
+        let added = Automatic::new(RunId::new("0123456789abcdef"), None, 0.0, Reached::default()).fields(1, 1.0, false);
         let names: Vec<&str> = added.0.iter().map(|(name, _)| name.as_str()).collect();
         let by_others = ["config", "checkpoint_dir_name", "checkpoint_stall_s", "checkpoint_upload_s"];
         let known: Vec<&str> = AUTOMATIC_FIELDS.iter().copied().filter(|name| !by_others.contains(name)).collect();

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use carril_core::tune::Mode;
+use carril_core::tune::spec::{SchedulerSpec, SearcherSpec};
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, History, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
+    BlobStore, ExperimentFiles, ExperimentRecord, History, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
     StoreError, take_epoch,
 };
-use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus};
+use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus, Value};
 
 use crate::mirror::Mirror;
-use crate::outside::{Checkpoints, Disk, OpenRequest, RunDisk, RunOpened};
+use crate::outside::{
+    Checkpoints, Disk, ExperimentDisk, ExperimentOpened, OpenExperiment, OpenRequest, RunDisk, RunOpened,
+};
 
 /// What `Trainer.restore` needs, as Python pickled it. No other file is written for a driver.
 const KEPT: [&str; 2] = ["function.pkl", "trainer.pkl"];
@@ -43,6 +47,33 @@ impl RealDisk {
 }
 
 impl Disk for RealDisk {
+    fn open_experiment(&self, request: &OpenExperiment) -> Result<ExperimentOpened, Failure> {
+        let OpenExperiment { id, spec, .. } = request;
+        let place = RunSpec { name: spec.name.clone(), storage_path: spec.storage_path.clone(), ..spec.run.clone() };
+        let storage = self.storage(&place)?;
+        let (path, mut mirror) = match storage.local_path() {
+            Some(path) => (path.to_owned(), None),
+            None => {
+                let path = self.spool.join(id.as_str()).join("experiment");
+                (path.clone(), Some(Mirror::of_experiment(storage.clone(), &path)?))
+            }
+        };
+        let record = record_of(request, &self.owner);
+        let (on_existing, goes_on) = (spec.run.on_existing, spec.goes_on);
+        let opened = ExperimentFiles::open(&path, storage.location(), record, on_existing, goes_on);
+        let opened = opened.map_err(explain_experiment)?;
+        let (files, lines) = opened;
+        if take_epoch(&storage, &self.owner)?.is_none() {
+            let message = format!("an experiment named `{}` is being started by another head", spec.name);
+            return Err(Failure::new(ErrorCode::RunLive, message).hint("give the experiment another `name`"));
+        }
+        if let Some(mirror) = &mut mirror {
+            mirror.round()?;
+        }
+        let (id, seed) = (files.record().id.clone(), files.record().seed);
+        Ok(ExperimentOpened { disk: Box::new(RealExperiment { files, mirror }), storage, lines, id, seed })
+    }
+
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
         let OpenRequest { id, spec, config, now } = request;
         let storage = self.storage(spec)?;
@@ -70,14 +101,19 @@ impl Disk for RealDisk {
         };
         let mut directory =
             RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
-        let Some(epoch) = take_epoch(&storage, &self.owner)? else {
+        // Who has an experiment has its trials.
+        let taken = if spec.trial.is_some() { Some(0) } else { take_epoch(&storage, &self.owner)? };
+        let Some(epoch) = taken else {
             let message =
                 format!("a run named `{}` is being started in `{}` by another head", spec.name, spec.storage_path);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
         };
         let checkpoints = Checkpoints::look(&storage)?;
         directory.write_params(config)?;
-        let files = ReportFiles::open(&path, config, *now)?;
+        let mut files = ReportFiles::open(&path, config, *now)?;
+        if let (Some(_), Value::Map(parameters)) = (&spec.trial, config) {
+            files.set_parameters(parameters.clone());
+        }
         let journal = Journal::open(&path.join("journal"))?;
         let history = History::replay(Journal::read(&path.join("journal"))?);
         if let Some(mirror) = &mut mirror {
@@ -88,6 +124,67 @@ impl Disk for RealDisk {
         directory.keep(&storage, &wanted.collect::<Result<Vec<_>, _>>()?)?;
         let disk = Box::new(RealRun { directory, files, journal });
         Ok(RunOpened { disk, path, storage, checkpoints, history, epoch, mirror })
+    }
+}
+
+/// The local directory of an experiment, and what it is mirrored to.
+struct RealExperiment {
+    files: ExperimentFiles,
+    mirror: Option<Mirror>,
+}
+
+impl RealExperiment {
+    fn mirror_now(&mut self) -> Result<(), Failure> {
+        self.mirror.as_mut().map_or(Ok(()), Mirror::round)
+    }
+}
+
+impl ExperimentDisk for RealExperiment {
+    fn append(&mut self, line: &Metrics) {
+        self.files.append(line);
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        Ok(self.files.flush()?)
+    }
+
+    fn log(&mut self, name: &str, line: &str) -> Result<(), Failure> {
+        Ok(self.files.log(name, line)?)
+    }
+
+    fn renew(&mut self, now: f64) -> Result<(), Failure> {
+        self.files.renew(now)?;
+        self.mirror_now()
+    }
+
+    fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure> {
+        self.files.end(status, reason, at)?;
+        self.mirror_now()
+    }
+}
+
+fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {
+    let OpenExperiment { id, spec, now } = request;
+    let words = |own: Option<String>, given: &str| own.unwrap_or_else(|| given.to_owned());
+    let scheduler = spec.scheduler.as_ref().map(SchedulerSpec::describe);
+    ExperimentRecord {
+        name: spec.name.clone(),
+        id: id.as_str().to_owned(),
+        status: "running".to_owned(),
+        reason: String::new(),
+        created: *now,
+        ended: None,
+        carril_version: VERSION.to_owned(),
+        trainable: spec.trainable.clone(),
+        metric: spec.metric.clone(),
+        mode: spec.mode.map(|mode| if mode == Mode::Min { "min" } else { "max" }.to_owned()),
+        num_samples: spec.num_samples,
+        searcher: words(spec.searcher.as_ref().map(SearcherSpec::describe), &spec.searcher_name),
+        scheduler: words(scheduler, &spec.scheduler_name),
+        seed: spec.seed,
+        owner: owner.clone(),
+        renewed: *now,
+        asked: serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null),
     }
 }
 
@@ -104,6 +201,18 @@ fn still_kept(run: &Path, storage: &Storage, wanted: &BTreeMap<String, String>) 
     let is_there = |name: &str| storage.local_path().is_none_or(|directory| directory.join(name).exists());
     kept.retain(|name, hash| wanted.get(name) == Some(hash) && is_there(name));
     kept
+}
+
+fn explain_experiment(error: StoreError) -> Failure {
+    match error {
+        StoreError::RunExists { name, path } => {
+            let place = path.display();
+            Failure::new(ErrorCode::RunExists, format!("an experiment named `{name}` has finished in `{place}`"))
+                .hint("give the experiment another `name`")
+                .hint(format!("`Tuner.restore(\"{place}\", trainable)` goes on with it, and reads its results"))
+        }
+        other => explain(other),
+    }
 }
 
 fn explain(error: StoreError) -> Failure {

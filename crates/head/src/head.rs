@@ -1,14 +1,20 @@
 //! All runs and all nodes, and what is shared between them: the resources.
 
-use std::collections::BTreeMap;
+mod experiments;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use carril_core::tune::TrialId;
+use carril_core::tune::experiment::ExperimentEvent;
 use carril_core::{Decision, Event, Placement, PlacementRequest, Share, Timer};
 use carril_proto::v1;
 use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec, RunStatus};
 
 use tokio::sync::oneshot;
 
+use self::experiments::OpeningExperiment;
+use crate::experiment::ExperimentRun;
 use crate::mirror::Mirror;
 use crate::outside::{Checkpoints, Committed, OpenRequest, Outside, RunOpened};
 use crate::run::{Check, Run, budget_of, worker_of};
@@ -26,6 +32,11 @@ pub struct Head {
     opening: BTreeMap<RunId, Opening>,
     /// Runs that have ended, oldest first.
     ended: Vec<RunId>,
+    experiments: BTreeMap<RunId, ExperimentRun>,
+    opening_experiments: BTreeMap<RunId, OpeningExperiment>,
+    /// What experiments are still to be told, and whether one is being told something.
+    experiment_events: VecDeque<(RunId, ExperimentEvent)>,
+    telling: bool,
 }
 
 struct Opening {
@@ -33,6 +44,8 @@ struct Opening {
     request: v1::RunRequest,
     decision: Decision,
     asker: Asker,
+    /// It is to end as soon as it is there.
+    unwanted: bool,
 }
 
 /// Who has submitted a run.
@@ -40,6 +53,8 @@ enum Asker {
     Driver(oneshot::Sender<Result<v1::RunReply, Failure>>),
     /// A run that wants a checkpoint checked.
     Run(RunId),
+    /// An experiment that wants this trial run.
+    Trial(RunId, TrialId),
 }
 
 impl Head {
@@ -51,6 +66,10 @@ impl Head {
             nodes: BTreeMap::new(),
             runs: BTreeMap::new(),
             ended: Vec::new(),
+            experiments: BTreeMap::new(),
+            opening_experiments: BTreeMap::new(),
+            experiment_events: VecDeque::new(),
+            telling: false,
         }
     }
 
@@ -90,8 +109,16 @@ impl Head {
                 }
                 let config = request.config.clone().unwrap_or_default().into();
                 let open = OpenRequest { id: id.clone(), spec: spec.clone(), config, now: self.outside.now() };
-                self.opening.insert(id, Opening { spec, request, decision, asker });
+                let told = decision.clone();
+                let trial = match &asker {
+                    Asker::Trial(experiment, trial) => Some((experiment.clone(), *trial)),
+                    _ => None,
+                };
+                self.opening.insert(id.clone(), Opening { spec, request, decision, asker, unwanted: false });
                 self.outside.open_run(open);
+                if let Some((experiment, trial)) = trial {
+                    self.on_trial_submitted(&experiment, trial, &id, &told);
+                }
             }
             Err(failure) => self.refuse(asker, failure),
         }
@@ -101,6 +128,7 @@ impl Head {
         match asker {
             Asker::Driver(reply) => drop(reply.send(Err(failure))),
             Asker::Run(run) => self.on_check_ended(&run, Err(failure)),
+            Asker::Trial(experiment, trial) => self.on_trial_refused(&experiment, trial, failure),
         }
     }
 
@@ -132,9 +160,16 @@ impl Head {
         let asked = request_of(&id, &spec);
         // Before any file is made: what can never run leaves no trace.
         // One that has run before fits somewhere: its node may only have to come back.
-        let decision = match spec.continues {
-            Some(_) => self.placement.ask_patiently(asked),
-            None => self.placement.ask(asked),
+        let decision = match (&spec.continues, &spec.parent) {
+            (None, Some(parent)) => {
+                let (decision, placed) = self.placement.ask_within(&RunId::new(parent.clone()), asked);
+                for (next, shares) in placed {
+                    self.start(&next, shares);
+                }
+                decision
+            }
+            (Some(_), _) => self.placement.ask_patiently(asked),
+            (None, None) => self.placement.ask(asked),
         };
         match decision {
             Decision::Never(failure) => Err(failure),
@@ -143,7 +178,7 @@ impl Head {
     }
 
     pub fn on_run_opened(&mut self, id: &RunId, result: Result<RunOpened, Failure>) {
-        let Some(Opening { spec, request, decision, asker }) = self.opening.remove(id) else { return };
+        let Some(Opening { spec, request, decision, asker, unwanted }) = self.opening.remove(id) else { return };
         let opened = match result {
             Ok(opened) => opened,
             Err(failure) => {
@@ -172,16 +207,17 @@ impl Head {
             let after = Duration::from_secs_f64((until - now).max(0.0));
             self.outside.set_lease_timer(id.clone(), after);
         }
-        let unwanted = matches!(&asker, Asker::Run(of) if !self.runs.get(of).is_some_and(|of| of.wants(id)));
+        let unwanted = unwanted || matches!(&asker, Asker::Run(of) if !self.runs.get(of).is_some_and(|of| of.wants(id)));
         match asker {
             Asker::Driver(reply) => {
                 let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
             }
             Asker::Run(of) => run.checks_for = Some(of),
+            Asker::Trial(..) => {}
         }
         self.runs.insert(id.clone(), run);
         if unwanted {
-            let _ = self.stop_run(id, "the check is not wanted any more".to_owned(), true);
+            let _ = self.stop_run(id, "it is not wanted any more".to_owned(), true);
         } else if let Decision::Placed(shares) = decision {
             self.start(id, shares);
         }
@@ -202,6 +238,9 @@ impl Head {
     }
 
     pub fn preempt_run(&mut self, id: &RunId, reason: String) -> Result<(), Failure> {
+        if self.experiments.contains_key(id) {
+            return self.stop_run(id, reason, false);
+        }
         let run = self.runs.get_mut(id).ok_or_else(|| no_such_run(id))?;
         let grace = Duration::from_secs_f64(run.spec.preemption_grace_s);
         run.decide(Event::Preempted { reason, grace }, &mut *self.outside);
@@ -255,6 +294,10 @@ impl Head {
 
     /// Every run with a worker on that node, or waiting for one, is preempted.
     fn on_node_preempted(&mut self, node: &NodeId, reason: &str) {
+        // Their trials are left for the next head.
+        for id in self.experiments.keys().cloned().collect::<Vec<_>>() {
+            let _ = self.stop_run(&id, reason.to_owned(), false);
+        }
         let touched = |run: &&Run| run.shares.is_empty() || run.shares.iter().any(|share| share.node == *node);
         let live = self.runs.values().filter(|run| !run.ended).filter(touched);
         let ids: Vec<RunId> = live.map(|run| run.id.clone()).collect();
@@ -289,10 +332,17 @@ impl Head {
     pub fn on_upkeep_due(&mut self, id: &RunId) {
         if let Some(run) = self.runs.get_mut(id) {
             run.on_upkeep_due(&mut *self.outside);
+        } else if let Some(experiment) = self.experiments.get_mut(id) {
+            experiment.on_upkeep_due(&mut *self.outside);
         }
     }
 
     pub fn watch(&mut self, run: &RunId, watcher: Watcher) -> Result<(), Failure> {
+        if let Some(experiment) = self.experiments.get_mut(run) {
+            experiment.watchers.add(watcher);
+            self.on_experiment_watcher_ready(run, u64::MAX);
+            return Ok(());
+        }
         let run = self.runs.get_mut(run).ok_or_else(|| no_such_run(run))?;
         run.watchers.add(watcher);
         let id = run.id.clone();
@@ -301,6 +351,11 @@ impl Head {
     }
 
     pub fn stop_run(&mut self, id: &RunId, reason: String, force: bool) -> Result<(), Failure> {
+        if let Some(experiment) = self.experiments.get_mut(id) {
+            experiment.stop(reason, force, &mut *self.outside);
+            self.grant_wishes(id);
+            return Ok(());
+        }
         let run = self.runs.get_mut(id).ok_or_else(|| no_such_run(id))?;
         run.decide(Event::StopRequested { reason, force }, &mut *self.outside);
         self.after(id);
@@ -308,7 +363,8 @@ impl Head {
     }
 
     pub fn runs(&self) -> Vec<v1::RunSummary> {
-        self.runs.values().filter(|run| run.checks_for.is_none()).map(Run::summary).collect()
+        let runs = self.runs.values().filter(|run| run.checks_for.is_none()).map(Run::summary);
+        self.experiments.values().map(ExperimentRun::summary).chain(runs).collect()
     }
 
     /// The answer comes when the agents have asked every rank, within seconds.
@@ -320,15 +376,17 @@ impl Head {
 
     /// Ends every run; true when none is left.
     pub fn stop_all(&mut self, reason: &str, force: bool) -> bool {
-        let live: Vec<RunId> = self.runs.values().filter(|run| !run.ended).map(|run| run.id.clone()).collect();
-        for id in live {
+        let experiments = self.experiments.values().filter(|one| !one.ended).map(|one| one.id.clone());
+        let runs = self.runs.values().filter(|run| !run.ended).map(|run| run.id.clone());
+        for id in experiments.chain(runs).collect::<Vec<_>>() {
             let _ = self.stop_run(&id, reason.to_owned(), force);
         }
         self.is_idle()
     }
 
     pub fn is_idle(&self) -> bool {
-        self.opening.is_empty() && self.runs.values().all(|run| run.ended)
+        let experiments = self.opening_experiments.is_empty() && self.experiments.values().all(|one| one.ended);
+        self.opening.is_empty() && self.runs.values().all(|run| run.ended) && experiments
     }
 
     pub fn prepare(&mut self, request: &v1::PrepareRequest) {
@@ -360,6 +418,9 @@ impl Head {
     }
 
     pub fn on_watcher_ready(&mut self, id: &RunId, watcher: u64) {
+        if self.experiments.contains_key(id) {
+            return self.on_experiment_watcher_ready(id, watcher);
+        }
         let Some(run) = self.runs.get_mut(id) else { return };
         let node = run.shares.first().and_then(|share| self.nodes.get(&share.node)).cloned().unwrap_or_default();
         run.on_watcher_ready(&node, watcher, &mut *self.outside);
@@ -371,11 +432,16 @@ impl Head {
         for run in self.runs.values_mut().filter(|run| !run.ended) {
             run.flush(&mut *self.outside);
         }
+        self.experiments.values_mut().filter(|one| !one.ended).for_each(ExperimentRun::flush);
     }
 
     fn start(&mut self, id: &RunId, shares: Vec<Share>) {
         if let Some(opening) = self.opening.get_mut(id) {
             opening.decision = Decision::Placed(shares);
+            if let Asker::Trial(experiment, trial) = &opening.asker {
+                let (experiment, trial) = (experiment.clone(), *trial);
+                self.on_trial_placed(&experiment, trial);
+            }
             return;
         }
         let Some(run) = self.runs.get_mut(id) else { return };
@@ -385,7 +451,11 @@ impl Head {
         }
         run.shares = shares;
         run.placed = true;
+        let trial = run.trial.as_ref().map(|trial| (RunId::new(trial.spec.experiment.clone()), trial.spec.number));
         self.start_if_free(id);
+        if let Some((experiment, number)) = trial {
+            self.on_trial_started(&experiment, TrialId(number));
+        }
     }
 
     /// Once nothing of an earlier head's attempt can still be running.
@@ -429,6 +499,22 @@ impl Head {
             }
             Some(Check::Stop(check)) => drop(self.stop_run(&check, "its time is over".to_owned(), true)),
             None => {}
+        }
+        if let Some(run) = self.runs.get_mut(id)
+            && let Some(trial) = &mut run.trial
+        {
+            let (experiment, number) = (RunId::new(trial.spec.experiment.clone()), trial.spec.number);
+            let events = std::mem::take(&mut trial.outbox);
+            let checkpoints = run.saving.count() as u64;
+            if run.ended {
+                // Its room is there for the next one before the experiment hears of the end.
+                self.runs.remove(id);
+                self.give_back(id);
+            }
+            if !events.is_empty() {
+                self.pass_on(&experiment, number, events, checkpoints);
+            }
+            return;
         }
         let Some(run) = self.runs.get_mut(id).filter(|run| run.ended) else { return };
         if let Some(of) = run.checks_for.clone() {

@@ -6,6 +6,7 @@
 
 mod automatic;
 mod disk;
+mod experiment;
 mod head;
 mod mirror;
 mod outside;
@@ -19,7 +20,10 @@ mod words;
 pub use disk::RealDisk;
 pub use head::Head;
 pub use mirror::Mirror;
-pub use outside::{Annotation, Checkpoints, Commit, Committed, Disk, OpenRequest, Outside, RunDisk, RunOpened};
+pub use outside::{
+    Annotation, Checkpoints, Commit, Committed, Disk, ExperimentDisk, ExperimentOpened, OpenExperiment, OpenRequest, Outside,
+    RunDisk, RunOpened,
+};
 pub use serve::{HeadHandle, start};
 pub use service::HeadService;
 pub use watchers::Watcher;

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carril_core::Timer;
+use carril_core::tune::TrialId;
+use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
 use carril_store::{Header, History, JournalRecord, Manifest, Shard, Storage};
 use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Validation, Value};
@@ -37,6 +39,12 @@ pub trait Outside: Send {
     fn keep_validation(&mut self, run: RunId, annotation: Annotation);
     /// Deletes what was stored of a checkpoint that never will be one. Best effort: the next attempt sweeps too.
     fn discard(&mut self, checkpoint: Storage);
+    /// Calls `Head::on_experiment_opened` when the experiment's files are there, or cannot be.
+    fn open_experiment(&mut self, request: OpenExperiment);
+    /// Calls `Head::on_budget_over` after that time.
+    fn set_budget_timer(&mut self, experiment: RunId, after: Duration);
+    /// Makes the newest checkpoint of one trial the newest of another; calls `Head::on_adopted` when it is done.
+    fn adopt(&mut self, experiment: RunId, trial: TrialId, to: Storage, from: Storage);
     /// Calls `Head::on_mirrored` when it is done.
     fn mirror(&mut self, run: RunId, mirror: Mirror);
 }
@@ -47,6 +55,34 @@ pub struct OpenRequest {
     pub spec: RunSpec,
     pub config: Value,
     pub now: f64,
+}
+
+#[derive(Clone)]
+pub struct OpenExperiment {
+    pub id: RunId,
+    pub spec: ExperimentSpec,
+    pub now: f64,
+}
+
+pub struct ExperimentOpened {
+    pub disk: Box<dyn ExperimentDisk>,
+    pub storage: Storage,
+    /// What earlier heads have written down of its trials.
+    pub lines: Vec<Metrics>,
+    /// Of the first of them, so that the names of trials go on.
+    pub id: String,
+    pub seed: u64,
+}
+
+/// The files of one experiment.
+pub trait ExperimentDisk: Send {
+    /// Written out by the next `flush`.
+    fn append(&mut self, line: &Metrics);
+    fn flush(&mut self) -> Result<(), Failure>;
+    fn log(&mut self, name: &str, line: &str) -> Result<(), Failure>;
+    /// The owner is alive at this time.
+    fn renew(&mut self, now: f64) -> Result<(), Failure>;
+    fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure>;
 }
 
 /// What the ranks have brought, to become one checkpoint.
@@ -167,6 +203,7 @@ impl Checkpoints {
 pub trait Disk: Send + Sync {
     /// Blocks: a checkpoint that is there is read in full.
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure>;
+    fn open_experiment(&self, request: &OpenExperiment) -> Result<ExperimentOpened, Failure>;
 }
 
 /// The files of one run.

@@ -3,6 +3,7 @@
 mod attempts;
 mod ending;
 mod reports;
+mod trial;
 mod validation;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -30,7 +31,9 @@ pub(crate) use self::attempts::budget_of;
 use self::ending::UPKEEP_EVERY;
 pub(crate) use self::reports::RankReport;
 use self::reports::options;
+pub(crate) use self::trial::Trial;
 pub(crate) use self::validation::Check;
+use self::trial::DECISION;
 use self::validation::Validating;
 
 pub(crate) struct Run {
@@ -89,13 +92,16 @@ pub(crate) struct Run {
     pub checks_for: Option<RunId>,
     /// What came of it.
     pub outcome: Option<v1::RunEnded>,
+    /// Where the run is a trial of an experiment.
+    pub trial: Option<Trial>,
 }
 
 impl Run {
     pub fn new(id: RunId, spec: RunSpec, request: v1::RunRequest, opened: RunOpened, budget: Budget, now: f64) -> Self {
         let world = spec.num_workers;
         let saving = Saving::new(opened.storage.location(), opened.checkpoints);
-        let (reports, seconds) = saving.reached();
+        let reached = saving.reached();
+        let reports = reached.reports;
         // Those of an earlier `fit` are told with that one's end.
         let told = opened.history.restarts.iter().filter(|_| spec.continues.is_some());
         let restarts = told.map(|(at, restart)| attempts::to_wire(*at, restart)).collect();
@@ -104,7 +110,8 @@ impl Run {
         let options = options(&spec, &saving, budget, opened.history.next_attempt);
         let machine = RunMachine::new(world, options);
         Self {
-            automatic: Automatic::new(id.clone(), now, reports, seconds),
+            automatic: Automatic::new(id.clone(), spec.trial.as_ref(), now, reached),
+            trial: spec.trial.clone().map(Trial::new),
             id,
             function: request.function,
             environment: request.environment.into_iter().collect(),
@@ -163,7 +170,7 @@ impl Run {
 
     /// Takes a message of an agent, or lets it wait while a watcher that wants everything is behind.
     pub fn on_agent_message(&mut self, node: &v1::Node, message: v1::AgentMessage, outside: &mut dyn Outside) {
-        if self.watchers.are_behind() || !self.deferred.is_empty() {
+        if self.watchers.are_behind() || !self.deferred.is_empty() || self.is_held() {
             self.deferred.push_back(message);
             return;
         }
@@ -172,7 +179,7 @@ impl Run {
 
     pub fn on_watcher_ready(&mut self, node: &v1::Node, watcher: u64, outside: &mut dyn Outside) {
         self.watchers.on_ready(watcher);
-        while !self.watchers.are_behind() {
+        while !self.watchers.are_behind() && !self.is_held() {
             let Some(message) = self.deferred.pop_front() else { break };
             self.take_agent_message(node, message, outside);
         }
@@ -312,6 +319,9 @@ impl Run {
 
     fn on_wait(&mut self, wait: v1::WorkerWaits, outside: &mut dyn Outside) {
         let rank = rank_of(wait.worker.as_ref());
+        if wait.kind == DECISION {
+            return self.on_decision_wanted(rank, wait.sequence, outside);
+        }
         if wait.kind == "checkpoints" {
             let list = v1::CheckpointList { checkpoints: self.kept_checkpoints() }.encode_to_vec();
             return self.wait_over(rank, &wait.kind, wait.sequence, Ok(list), outside);
@@ -368,7 +378,9 @@ impl Run {
         match command {
             Command::ChangeStatus(status) => {
                 self.status = (status, reason.to_owned());
-                if let Err(failure) = self.disk.set_status(status) {
+                // A trial is over in a moment, and the experiment's files say how it stands.
+                let written = if self.trial.is_some() { Ok(()) } else { self.disk.set_status(status) };
+                if let Err(failure) = written {
                     self.publish(v1::Warning { text: failure.message }, outside);
                 }
                 self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);
@@ -419,6 +431,7 @@ impl Run {
         self.mirror_now(outside);
         self.reports = reports;
         self.started.clear();
+        let trial = self.trial_for_worker();
         let mut next_rank = 0;
         for (node_rank, share) in self.shares.iter().enumerate() {
             let count = share.devices.len() as u32;
@@ -431,7 +444,7 @@ impl Run {
                 command: Some(self.spec.worker.clone().into()),
                 function: self.function.clone(),
                 environment: self.environment.iter().cloned().collect(),
-                working_directory: self.spec.working_directory.clone(),
+                working_directory: self.working_directory(),
                 run_directory: self.path.display().to_string(),
                 run_name: self.spec.name.clone(),
                 share_devices: self.spec.share_devices,
@@ -442,6 +455,7 @@ impl Run {
                 filesystem: self.filesystem(),
                 reports: self.reports,
                 threads_per_worker: self.spec.threads_per_worker,
+                trial: trial.clone(),
             };
             next_rank += count;
             outside.to_agent(&share.node, group.into());
@@ -489,8 +503,13 @@ impl Run {
     }
 
     pub fn publish(&mut self, event: impl Into<v1::RunEvent>, outside: &mut dyn Outside) {
-        self.watchers.publish(&event.into());
-        self.ask_for_room(outside);
+        match &mut self.trial {
+            Some(trial) => trial.outbox.push(event.into()),
+            None => {
+                self.watchers.publish(&event.into());
+                self.ask_for_room(outside);
+            }
+        }
     }
 
     fn ask_for_room(&mut self, outside: &mut dyn Outside) {

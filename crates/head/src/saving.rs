@@ -48,6 +48,14 @@ impl Stored {
     }
 }
 
+/// How far a checkpoint has come: its report's number, the seconds, and by how much the number that is shown is ahead.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reached {
+    pub reports: u64,
+    pub seconds: f64,
+    pub ahead: i64,
+}
+
 /// What watchers hear of later.
 struct Held {
     event: v1::RunEvent,
@@ -114,13 +122,17 @@ impl Saving {
         due.map(|(iteration, _)| *iteration).collect()
     }
 
-    /// How many reports the newest one has behind it, and how many seconds they took.
-    pub fn reached(&self) -> (u64, f64) {
-        let seconds = self.newest().and_then(|newest| {
-            let metrics: Metrics = newest.metrics.clone()?.into();
-            metrics.get("time_total_s")?.as_f64()
-        });
-        (self.newest().map_or(0, |newest| newest.iteration), seconds.unwrap_or(0.0))
+    /// What the newest one has behind it.
+    pub fn reached(&self) -> Reached {
+        let Some(newest) = self.newest() else { return Reached::default() };
+        let metrics: Metrics = newest.metrics.clone().unwrap_or_default().into();
+        let number = |name| metrics.get(name).and_then(Value::as_f64);
+        let shown = number("_training_iteration").map_or(newest.iteration as i64, |shown| shown as i64);
+        Reached {
+            reports: newest.iteration,
+            seconds: number("time_total_s").unwrap_or(0.0),
+            ahead: shown - newest.iteration as i64,
+        }
     }
 
     /// What the retention starts from.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carril_core::Timer;
+use carril_core::tune::TrialId;
 use carril_proto::v1;
 use carril_store::Storage;
 use carril_types::{ErrorCode, Failure, NodeId, RunId};
@@ -12,7 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::head::Head;
 use crate::mirror::Mirror;
-use crate::outside::{Annotation, Checkpoints, Commit, Disk, OpenRequest, Outside};
+use crate::outside::{Annotation, Checkpoints, Commit, Disk, OpenExperiment, OpenRequest, Outside};
 
 /// The files are written out at least after this many jobs, also when more are waiting.
 const FLUSH_EVERY: usize = 64;
@@ -165,6 +166,26 @@ impl Outside for World {
     fn keep_validation(&mut self, run: RunId, annotation: Annotation) {
         let keep = move || annotation.carry_out();
         self.aside(keep, move |head, result| head.on_validation_kept(&run, result.flatten()));
+    }
+
+    fn open_experiment(&mut self, request: OpenExperiment) {
+        let (disk, id) = (self.disk.clone(), request.id.clone());
+        let open = move || disk.open_experiment(&request);
+        self.aside(open, move |head, result| head.on_experiment_opened(&id, result.flatten()));
+    }
+
+    fn set_budget_timer(&mut self, experiment: RunId, after: Duration) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            handle.tell(move |head| head.on_budget_over(&experiment));
+        });
+    }
+
+    fn adopt(&mut self, experiment: RunId, trial: TrialId, to: Storage, from: Storage) {
+        let now = self.now();
+        let adopt = move || carril_store::adopt(&to, &from, now).map_err(Failure::from);
+        self.aside(adopt, move |head, result| head.on_adopted(&experiment, trial, result.flatten()));
     }
 
     fn discard(&mut self, checkpoint: Storage) {

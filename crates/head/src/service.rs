@@ -94,6 +94,22 @@ impl v1::head_server::Head for HeadService {
         reply.await.map_err(ended).and_then(|reply| reply).map(Response::new).map_err(to_status)
     }
 
+    async fn submit_experiment(&self, request: Request<v1::ExperimentRequest>) -> Answer<v1::ExperimentReply> {
+        let request = request.into_inner();
+        let (sender, reply) = oneshot::channel();
+        self.head.tell(move |head| head.submit_experiment(request, sender));
+        let ended = |_| Failure::new(ErrorCode::HeadLost, "the head is shutting down");
+        reply.await.map_err(ended).and_then(|reply| reply).map(Response::new).map_err(to_status)
+    }
+
+    async fn answer(&self, request: Request<v1::AnswerRequest>) -> Answer<v1::AnswerReply> {
+        let v1::AnswerRequest { experiment_id, question, answer } = request.into_inner();
+        let (id, answer) = (RunId::new(experiment_id), answer.unwrap_or_default().into());
+        let told = self.head.ask(move |head| head.answer(&id, question, answer)).await;
+        told.and_then(|told| told).map_err(to_status)?;
+        Ok(Response::new(v1::AnswerReply {}))
+    }
+
     async fn watch_run(&self, request: Request<v1::WatchRequest>) -> Answer<Events> {
         let request = request.into_inner();
         let (sender, receiver) = mpsc::channel(WATCHER_QUEUE);

@@ -196,7 +196,9 @@ kinds!(
     Failed(WorkersFailed),
     Ended(RunEnded),
     Started(WorkersStarted),
-    Restarted(Restarted)
+    Restarted(Restarted),
+    Question(Question),
+    Trial(TrialChanged)
 );
 kinds!(
     AgentOrder,
@@ -208,7 +210,8 @@ kinds!(
     Stacks(GatherStacks),
     Upload(UploadCheckpoint),
     Drop(DropCheckpoint),
-    Ask(AskForCheckpoint)
+    Ask(AskForCheckpoint),
+    DropPool(DropPool)
 );
 kinds!(
     AgentMessage,

@@ -129,6 +129,27 @@ impl Client {
         })
     }
 
+    /// `constants` are the user's values that the specification names by their number.
+    fn submit_experiment(
+        &self,
+        py: Python<'_>,
+        spec: String,
+        constants: Vec<Bound<'_, PyAny>>,
+        function: String,
+        environment: HashMap<String, String>,
+    ) -> PyResult<Run> {
+        let constants = constants.iter().map(|value| to_value(value, "param_space", 0, Unpicklable::Refuse));
+        let constants = constants.collect::<PyResult<Vec<_>>>()?;
+        let reply = self.ask(py, self.inner.submit_experiment(spec, constants, function, environment))?;
+        Ok(Run {
+            client: self.inner.clone(),
+            run_id: reply.experiment_id,
+            name: reply.name,
+            path: reply.path,
+            watch: Arc::new(tokio::sync::Mutex::new(None)),
+        })
+    }
+
     fn nodes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let nodes = self.ask(py, self.inner.nodes())?;
         let as_dict = |node: carril_proto::v1::Node| {
@@ -200,6 +221,13 @@ impl Run {
             }
         })?;
         event.map(|event| events::to_python(py, event)).transpose()
+    }
+
+    /// Of an experiment: answers a question.
+    fn answer(&self, py: Python<'_>, question: u64, answer: &Bound<'_, PyDict>) -> PyResult<()> {
+        let answer = to_value(answer, "answer", 0, Unpicklable::Refuse)?;
+        let runtime = runtime().map_err(|failure| raise(py, failure))?;
+        leave(py, runtime.handle(), self.client.answer(self.run_id.clone(), question, answer))
     }
 
     fn preempt(&self, py: Python<'_>, reason: String) -> PyResult<()> {

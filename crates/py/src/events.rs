@@ -6,7 +6,7 @@ use carril_types::{ErrorCode, ExitStatus, Failure, WorkerFailure};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 
-use crate::values::metrics_to_python;
+use crate::values::{metrics_to_python, value_to_python};
 
 pub fn to_python(py: Python<'_>, event: Kind) -> PyResult<(&'static str, Bound<'_, PyDict>)> {
     let dict = PyDict::new(py);
@@ -57,8 +57,41 @@ pub fn to_python(py: Python<'_>, event: Kind) -> PyResult<(&'static str, Bound<'
             ended_into(py, &dict, ended)?;
             "ended"
         }
+        Kind::Question(question) => {
+            dict.set_item("number", question.number)?;
+            dict.set_item("kind", question.kind)?;
+            dict.set_item("trial", question.trial)?;
+            dict.set_item("about", value_to_python(py, question.about.unwrap_or_default().into())?)?;
+            "question"
+        }
+        Kind::Trial(changed) => {
+            dict.set_item("trial", changed.trial)?;
+            dict.set_item("state", changed.state)?;
+            dict.set_item("reason", changed.reason)?;
+            dict.set_item("made", changed.made.map(|made| made_dict(py, made)).transpose()?)?;
+            "trial"
+        }
+        Kind::OfTrial(of_trial) => {
+            dict.set_item("trial", of_trial.trial)?;
+            let inner = of_trial.event.and_then(|event| event.kind).map(|kind| to_python(py, kind)).transpose()?;
+            let (name, event) = inner.unwrap_or(("", PyDict::new(py)));
+            dict.set_item("kind", name)?;
+            dict.set_item("event", event)?;
+            "of_trial"
+        }
     };
     Ok((kind, dict))
+}
+
+fn made_dict(py: Python<'_>, made: v1::TrialMade) -> PyResult<Bound<'_, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("id", made.id)?;
+    dict.set_item("name", made.name)?;
+    dict.set_item("directory", made.directory)?;
+    dict.set_item("tag", made.tag)?;
+    dict.set_item("config", metrics(py, made.config)?)?;
+    dict.set_item("resources", made.resources)?;
+    Ok(dict)
 }
 
 fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> PyResult<()> {

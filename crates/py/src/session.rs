@@ -11,7 +11,7 @@ use pyo3::types::{PyBytes, PyDict};
 use crate::door::leave;
 use crate::errors::raise;
 use crate::events;
-use crate::values::{Unpicklable, to_metrics};
+use crate::values::{Unpicklable, metrics_to_python, to_metrics};
 
 #[pyclass(frozen, module = "carril._native")]
 pub struct Session {
@@ -96,7 +96,7 @@ impl Session {
         self.inner.ready(stacks);
     }
 
-    #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None, mode="sync", validation=None))]
+    #[pyo3(signature = (metrics, directory=None, r#move=false, checkpoint_name=None, mode="sync", validation=None, silent=false))]
     #[allow(clippy::too_many_arguments)] // they are keywords in Python
     fn report(
         &self,
@@ -107,13 +107,16 @@ impl Session {
         checkpoint_name: Option<String>,
         mode: &str,
         validation: Option<(String, Option<f64>)>,
-    ) -> PyResult<()> {
+        silent: bool,
+    ) -> PyResult<String> {
+        // The function's own words may be what a rule is about.
+        let asks = metrics.contains("training_iteration")? || metrics.contains("done")?;
         let metrics = to_metrics(metrics, Unpicklable::Refuse)?;
         let saving = saving_of(py, mode)?;
         let last = directory.is_some() && self.inner.is_preempted();
         let validation = validation.map(|(arguments, timeout_s)| ValidationTask { arguments, timeout_s });
         let (give_away, name) = (r#move, checkpoint_name);
-        let options = ReportOptions { checkpoint: directory, give_away, name, saving, last, validation };
+        let options = ReportOptions { checkpoint: directory, give_away, name, saving, last, validation, silent };
         let runtime = self.inner.runtime();
         if self.inner.is_ahead() {
             leave(py, runtime, self.inner.wait_for_room())?;
@@ -130,7 +133,47 @@ impl Session {
         } else if self.inner.waits_for_commit(&options) {
             leave(py, runtime, self.inner.latest_checkpoint())?;
         }
-        Ok(())
+        if silent {
+            return Ok("continue".to_owned());
+        }
+        leave(py, runtime, self.inner.decision(asks))
+    }
+
+    /// After `returned`: the session of the next trial that this process serves.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Self>> {
+        let next = leave(py, self.inner.runtime(), async { self.inner.next().await.map_err(Failure::from) })?;
+        Ok(next.map(|inner| Self { inner }))
+    }
+
+    /// Whether this process serves another trial after this one.
+    #[getter]
+    fn is_reused(&self) -> bool {
+        self.inner.assignment().trial.as_ref().is_some_and(|trial| !trial.pool.is_empty())
+    }
+
+    #[getter]
+    fn environment(&self) -> std::collections::HashMap<String, String> {
+        self.inner.assignment().environment.clone()
+    }
+
+    #[getter]
+    fn working_directory(&self) -> &str {
+        &self.inner.assignment().working_directory
+    }
+
+    /// What the trial is: its id, name, experiment, resources, how far it has come; `None` where the run is no trial.
+    #[getter]
+    fn trial<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let Some(trial) = self.inner.assignment().trial.clone() else { return Ok(None) };
+        let dict = PyDict::new(py);
+        dict.set_item("id", trial.id)?;
+        dict.set_item("name", trial.name)?;
+        dict.set_item("experiment", trial.experiment)?;
+        dict.set_item("resources", trial.resources)?;
+        dict.set_item("iteration", trial.iteration)?;
+        dict.set_item("seconds", trial.seconds)?;
+        dict.set_item("config", metrics_to_python(py, trial.config.unwrap_or_default().into())?)?;
+        Ok(Some(dict))
     }
 
     fn latest_checkpoint(&self, py: Python<'_>) -> PyResult<Option<String>> {

@@ -177,7 +177,7 @@ pub fn metrics_to_python<'py>(py: Python<'py>, metrics: Metrics) -> PyResult<Bou
     Ok(dict)
 }
 
-fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
+pub fn value_to_python<'py>(py: Python<'py>, value: Value) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         Value::None => py.None().into_bound(py),
         Value::Bool(value) => PyBool::new(py, value).to_owned().into_any(),

@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carril_core::Timer;
+use carril_core::tune::TrialId;
 use carril_head::{
-    Annotation, Checkpoints, Commit, Disk, Head, Mirror, OpenRequest, Outside, RealDisk, RunDisk, RunOpened,
+    Annotation, Checkpoints, Commit, Disk, ExperimentOpened, Head, Mirror, OpenExperiment, OpenRequest, Outside, RealDisk,
+    RunDisk, RunOpened,
 };
 use carril_proto::v1;
 use carril_store::{Crashed, JournalRecord, Storage};
@@ -119,6 +121,26 @@ impl Outside for SimOutside {
         });
     }
 
+    fn open_experiment(&mut self, request: OpenExperiment) {
+        let disk = self.disk.clone();
+        self.to_head(self.disk_time(), move |head| {
+            let result = disk.open_experiment(&request);
+            head.on_experiment_opened(&request.id, result);
+        });
+    }
+
+    fn set_budget_timer(&mut self, experiment: RunId, after: Duration) {
+        self.to_head(after.as_secs_f64(), move |head| head.on_budget_over(&experiment));
+    }
+
+    fn adopt(&mut self, experiment: RunId, trial: TrialId, to: Storage, from: Storage) {
+        let now = self.now();
+        self.to_head(self.disk_time(), move |head| {
+            let adopted = carril_store::adopt(&to, &from, now).map_err(Failure::from);
+            head.on_adopted(&experiment, trial, adopted);
+        });
+    }
+
     fn discard(&mut self, checkpoint: Storage) {
         let _ = checkpoint.delete_all();
     }
@@ -139,6 +161,10 @@ impl Disk for FusedDisk {
         let opened = self.real.open_run(request)?;
         let disk = Box::new(FusedRun { real: opened.disk, fuse: self.fuse.clone() });
         Ok(RunOpened { disk, ..opened })
+    }
+
+    fn open_experiment(&self, request: &OpenExperiment) -> Result<ExperimentOpened, Failure> {
+        self.real.open_experiment(request)
     }
 }
 

@@ -469,6 +469,8 @@ impl Sim {
             preemption_grace_s: 30.0,
             continues: self.driver.run.as_ref().map(|run| run.as_str().to_owned()),
             validation: Some(String::new()),
+            trial: None,
+            parent: None,
         }
     }
 

@@ -173,6 +173,45 @@ fn commit_locally(
     Ok(())
 }
 
+/// Makes the newest checkpoint of another run the newest of this one: what was reported with it comes along. Returns its name;
+/// `None` where the other has none.
+pub fn adopt(run: &Storage, from: &Storage, created: f64) -> Result<Option<String>, StoreError> {
+    let Some((source, manifest)) = crate::verify::find_latest(from)?.kept.pop() else { return Ok(None) };
+    let own = crate::verify::list_checkpoints(run)?;
+    let newest = own.iter().filter_map(|listed| listed.state.as_ref().ok()).map(|own| own.iteration).max();
+    let number = |name: &String| name.strip_prefix("checkpoint_")?.get(..6)?.parse::<u32>().ok();
+    let next = run.names()?.iter().filter_map(number).max().map_or(0, |number| number + 1);
+    let name = format!("checkpoint_{next:06}");
+    let staging = tempfile_beside(run, &name);
+    let fetched = crate::verify::download(&from.join(&source), &staging);
+    let adopted = fetched.and_then(|_| {
+        let files = manifest.files.iter();
+        let files = files.map(|file| StoredFile { path: file.path.clone(), size: file.size, crc32c: file.crc32c });
+        let shard = Shard { rank: Rank::ZERO, spool: staging.clone(), files: files.collect() };
+        let header = Header {
+            iteration: newest.map_or(1, |newest| newest + 1).max(manifest.iteration),
+            attempt: manifest.attempt,
+            created,
+            metrics: manifest.metrics.clone(),
+            validation: None,
+        };
+        if run.local_path().is_none() {
+            upload(run, &name, &staging, &shard.files)?;
+        }
+        commit(run, &name, &header, &[shard], false)
+    });
+    let _ = local::delete_all(&staging);
+    adopted.map(|_| Some(name))
+}
+
+/// Where files lie on their way into the run.
+fn tempfile_beside(run: &Storage, name: &str) -> PathBuf {
+    match run.local_path() {
+        Some(path) => path.join(STAGING).join("adopted").join(name),
+        None => std::env::temp_dir().join(format!("carril-adopted-{}-{name}", std::process::id())),
+    }
+}
+
 /// What came of the user's check of a checkpoint is written down with it.
 pub fn annotate(
     run: &Storage,

@@ -10,19 +10,19 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use carril_types::{Metrics, ScoreOrder, Value};
 
 pub use self::trial::{Trial, TrialState};
 use crate::error::StoreError;
+use crate::experiment_files::{EXPERIMENT, LEASE, TRIALS};
 use crate::owner::Owner;
 use crate::python_json::{find_in_object, parse_object};
 use crate::run_directory::RunRecord;
 use crate::storage::Storage;
 use crate::verify::list_checkpoints;
 
-const RECORD: &str = "experiment.json";
-const EVENTS: &str = "trials.jsonl";
 const RESULTS: &str = "result.json";
 /// The last result of a trial is looked for in the last part of its file first.
 const TAIL: u64 = 16 * 1024;
@@ -36,14 +36,16 @@ pub enum ExperimentStatus {
     Failed,
 }
 
-/// `experiment.json`: what was asked, and how it stands.
+/// What a reader wants of `experiment.json`, as any version has written it; the head's own view of it is `ExperimentRecord`.
 #[derive(Clone, Debug)]
-pub struct ExperimentRecord {
+pub struct ExperimentSummary {
     pub name: String,
     pub created: f64,
     pub ended: Option<f64>,
     pub carril_version: String,
     pub status: ExperimentStatus,
+    /// Why it ended; empty where that is not told.
+    pub reason: String,
     pub metric: Option<String>,
     pub mode: Option<ScoreOrder>,
     pub trainable: String,
@@ -51,6 +53,8 @@ pub struct ExperimentRecord {
     pub scheduler: String,
     /// Who runs it, where that is recorded; otherwise its trials tell.
     pub owner: Option<Owner>,
+    /// When the owner was last heard of: one on another host is alive for a lease beyond that.
+    pub renewed: f64,
     /// What the driver recorded of its request.
     pub asked: Metrics,
 }
@@ -58,7 +62,7 @@ pub struct ExperimentRecord {
 #[derive(Clone, Debug)]
 pub struct Experiment {
     place: Storage,
-    pub record: ExperimentRecord,
+    pub summary: ExperimentSummary,
     /// In the order in which they were made.
     pub trials: Vec<Trial>,
     /// How many lines could not be understood, besides one at the end that was cut short.
@@ -67,10 +71,10 @@ pub struct Experiment {
     pub torn: bool,
 }
 
-impl ExperimentRecord {
+impl ExperimentSummary {
     /// What a place says of its experiment; `None` where it holds none.
     pub fn read(place: &Storage) -> Result<Option<Self>, StoreError> {
-        let Some(bytes) = place.read(RECORD)? else { return Ok(None) };
+        let Some(bytes) = place.read(EXPERIMENT)? else { return Ok(None) };
         let damaged = |why| StoreError::ExperimentDamaged { location: place.location().to_owned(), why };
         let fields = parse_object(&String::from_utf8_lossy(&bytes)).ok_or_else(|| damaged("is not JSON"))?;
         Self::of(&fields).ok_or_else(|| damaged("lacks a name or a status that is known")).map(Some)
@@ -96,12 +100,14 @@ impl ExperimentRecord {
             ended: number(fields, "ended"),
             carril_version: words("carril_version"),
             status,
+            reason: words("reason"),
             metric: text(fields, "metric"),
             mode,
             trainable: words("trainable"),
             searcher: words("searcher"),
             scheduler: words("scheduler"),
             owner: map(fields, "owner").and_then(owner),
+            renewed: number(fields, "renewed").unwrap_or(0.0),
             asked: map(fields, "asked").cloned().unwrap_or_default(),
         })
     }
@@ -114,11 +120,11 @@ impl Experiment {
     }
 
     pub fn open(place: Storage) -> Result<Self, StoreError> {
-        let Some(record) = ExperimentRecord::read(&place)? else {
+        let Some(summary) = ExperimentSummary::read(&place)? else {
             return Err(StoreError::NotAnExperiment { location: place.location().to_owned() });
         };
-        let events = place.read(EVENTS)?.unwrap_or_default();
-        let mut experiment = Self { place, record, trials: Vec::new(), unreadable: 0, torn: false };
+        let events = place.read(TRIALS)?.unwrap_or_default();
+        let mut experiment = Self { place, summary, trials: Vec::new(), unreadable: 0, torn: false };
         experiment.take_events(&String::from_utf8_lossy(&events));
         Ok(experiment)
     }
@@ -143,8 +149,14 @@ impl Experiment {
         let event = parse_object(line)?;
         let number = integer(&event, "trial")?;
         if text(&event, "event")? == "made" {
-            by_number.insert(number, self.trials.len());
-            self.trials.push(Trial::made(number, &event)?);
+            let trial = Trial::made(number, &event)?;
+            match by_number.get(&number) {
+                Some(at) => self.trials[*at] = trial,
+                None => {
+                    by_number.insert(number, self.trials.len());
+                    self.trials.push(trial);
+                }
+            }
             return Some(());
         }
         self.trials.get_mut(*by_number.get(&number)?)?.take(&event)
@@ -210,11 +222,12 @@ impl Experiment {
 
     /// Whether a head has it now; `None` where that cannot be seen from here.
     pub fn is_live(&self) -> Option<bool> {
-        if self.record.status != ExperimentStatus::Running {
+        if self.summary.status != ExperimentStatus::Running {
             return Some(false);
         }
-        if let Some(owner) = &self.record.owner {
-            return owner.is_alive();
+        if let Some(owner) = &self.summary.owner {
+            let lease = || (now() - self.summary.renewed < LEASE).then_some(true);
+            return owner.is_alive().or_else(lease);
         }
         let last = self.trials.iter().filter(|trial| trial.state != TrialState::Pending);
         let last = last.max_by(|left, right| left.started.total_cmp(&right.started));
@@ -225,7 +238,7 @@ impl Experiment {
 
     /// The status in the word for people: one whose head is gone is not running, whatever it says.
     pub fn status_word(&self) -> &'static str {
-        match (self.record.status, self.is_live()) {
+        match (self.summary.status, self.is_live()) {
             (ExperimentStatus::Finished, _) => "finished",
             (ExperimentStatus::Stopped, _) => "stopped",
             (ExperimentStatus::Failed, _) => "failed",
@@ -249,6 +262,10 @@ fn tail(path: &Path) -> Option<String> {
 
 fn last_object(text: &str) -> Option<Metrics> {
     text.lines().rev().find_map(parse_object)
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
 fn owner(fields: &Metrics) -> Option<Owner> {

@@ -11,6 +11,7 @@ mod csv;
 mod epoch;
 mod error;
 mod experiment;
+mod experiment_files;
 mod faults;
 mod journal;
 mod local;
@@ -32,17 +33,18 @@ mod verify;
 
 pub use blobs::{BlobStore, BlobWriter};
 pub use checkpoint::{
-    Committed, Header, STAGING, Shard, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
+    Committed, Header, STAGING, Shard, adopt, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
 };
 pub use csv::write_csv_cell;
 pub use epoch::{is_current, take_epoch};
 pub use error::StoreError;
-pub use experiment::{Experiment, ExperimentRecord, ExperimentStatus, Trial, TrialState};
+pub use experiment::{Experiment, ExperimentStatus, ExperimentSummary, Trial, TrialState};
+pub use experiment_files::{EXPERIMENT, ExperimentFiles, ExperimentRecord, TRIALS, read_lines};
 pub use faults::{Crashed, crash_at};
 pub use journal::{Fact, History, Journal, JournalRecord};
 pub use local::free_space;
 pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
-pub use metrics_json::json_of;
+pub use metrics_json::{json_of, value_of};
 pub use owner::Owner;
 pub use python_filesystem::PythonFilesystem;
 pub use python_json::{find_in_object, find_metric, parse_object};

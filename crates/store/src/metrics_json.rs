@@ -35,7 +35,7 @@ pub fn json_of(value: &Value) -> serde_json::Value {
     }
 }
 
-fn value_of(json: &serde_json::Value) -> Value {
+pub fn value_of(json: &serde_json::Value) -> Value {
     use serde_json::Value as Json;
     match json {
         Json::Null => Value::None,

@@ -44,6 +44,8 @@ pub struct ReportFiles {
     events: Option<File>,
     events_path: PathBuf,
     events_buffer: Vec<u8>,
+    /// Of a trial: told to TensorBoard with the first report.
+    parameters: Option<Metrics>,
     /// `, "config": {…}` as it ends every line of `result.json`, written out once.
     config: String,
 }
@@ -62,8 +64,14 @@ impl ReportFiles {
             events: None,
             events_path: tensorboard::file_name(directory, now as u64, &hostname()),
             events_buffer: Vec::new(),
+            parameters: None,
             config: format!(", {}", &text[1..]),
         })
+    }
+
+    /// The run is a trial, made with these parameters.
+    pub fn set_parameters(&mut self, parameters: Metrics) {
+        self.parameters = Some(parameters);
     }
 
     /// A report of the run. `automatic` are the fields that we add; a key of the user's is never written twice.
@@ -90,6 +98,9 @@ impl ReportFiles {
             let file = File::options().create(true).append(true).open(path).map_err(StoreError::io("open", path))?;
             self.events = Some(file);
             tensorboard::write_version(&mut self.events_buffer, at);
+            if let Some(parameters) = &self.parameters {
+                tensorboard::write_parameters(&mut self.events_buffer, at, parameters);
+            }
         }
         tensorboard::write_scalars(&mut self.events_buffer, at, iteration, reported);
         Ok(())

@@ -104,6 +104,8 @@ impl Fixture {
             preemption_grace_s: 30.0,
             continues: None,
             validation: None,
+            trial: None,
+            parent: None,
         }
     }
 
@@ -139,7 +141,7 @@ impl Fixture {
                 }
                 Kind::Restarted(restarted) => end.restarts.push(restarted),
                 Kind::Ended(ended) => end.ended = ended,
-                Kind::Progress(_) | Kind::Failed(_) => {}
+                Kind::Progress(_) | Kind::Failed(_) | Kind::Question(_) | Kind::Trial(_) | Kind::OfTrial(_) => {}
             }
         }
     }

@@ -16,7 +16,7 @@ pub use json::write_json;
 pub use resources::{ResourceError, Resources};
 pub use run::{
     AUTOMATIC_FIELDS, ExitStatus, FailureSpec, FilesystemSpec, OnExisting, PythonRuntime, Reduce, Restart, RunSpec,
-    RunStatus, ScoreOrder, SpecError, WorkerCommand,
+    RunStatus, ScoreOrder, SpecError, TrialSpec, WorkerCommand,
 };
 pub use validation::{Validation, ValidationStatus, ValidationTask};
 pub use value::{Metrics, Object, Value, exact};

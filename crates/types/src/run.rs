@@ -133,6 +133,28 @@ pub struct RunSpec {
     /// The blob with the function that checks checkpoints.
     #[serde(default)]
     pub validation: Option<String>,
+    /// The run is a trial of an experiment.
+    #[serde(default)]
+    pub trial: Option<TrialSpec>,
+    /// The run whose worker has submitted this one: what that one holds is this one's first.
+    #[serde(default)]
+    pub parent: Option<String>,
+}
+
+/// Which trial a run is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrialSpec {
+    pub experiment: String,
+    pub number: u64,
+    pub id: String,
+    pub tag: String,
+    /// The process goes on with another trial when this one is over.
+    pub reuse: bool,
+    /// The function begins in the trial's directory, not in the driver's.
+    pub own_directory: bool,
+    /// Reports up to this number are not decided on.
+    pub free: u64,
 }
 
 fn preemption_grace() -> f64 {

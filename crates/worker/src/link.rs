@@ -24,11 +24,12 @@ pub(crate) struct Link {
     exit: watch::Receiver<bool>,
     preempt: watch::Receiver<Option<v1::Preempt>>,
     leaving: Arc<AtomicBool>,
-    pub assignment: v1::Assignment,
+    /// What a process that has served one trial is to do next.
+    next: tokio::sync::Mutex<mpsc::UnboundedReceiver<v1::Assignment>>,
 }
 
 impl Link {
-    pub fn open(socket: PathBuf, key: &WorkerKey) -> Result<Self, Failure> {
+    pub fn open(socket: PathBuf, key: &WorkerKey) -> Result<(Self, v1::Assignment), Failure> {
         // One thread whatever the machine: it drives the connection while the callers wait on it.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -57,6 +58,7 @@ impl Link {
             };
             Ok((client, assignment, orders))
         })?;
+        let (next_sender, next) = mpsc::unbounded_channel();
         let (exit_sender, exit) = watch::channel(false);
         let (preempt_sender, preempt) = watch::channel(None);
         let leaving = Arc::new(AtomicBool::new(false));
@@ -66,7 +68,8 @@ impl Link {
                 match order.kind {
                     Some(v1::worker_order::Kind::Exit(_)) => drop(exit_sender.send_replace(true)),
                     Some(v1::worker_order::Kind::Preempt(told)) => drop(preempt_sender.send_replace(Some(told))),
-                    Some(v1::worker_order::Kind::Assignment(_)) | None => {}
+                    Some(v1::worker_order::Kind::Assignment(next)) => drop(next_sender.send(next)),
+                    None => {}
                 }
             }
             if !left.load(Ordering::Acquire) {
@@ -76,7 +79,18 @@ impl Link {
                 unsafe { nix::libc::_exit(AGENT_LOST_EXIT) };
             }
         });
-        Ok(Self { runtime, client, messages, exit, preempt, leaving, assignment })
+        let next = tokio::sync::Mutex::new(next);
+        Ok((Self { runtime, client, messages, exit, preempt, leaving, next }, assignment))
+    }
+
+    /// The next trial; `None` when the process is to leave.
+    pub async fn next_assignment(&self) -> Option<v1::Assignment> {
+        let (mut next, mut exit) = (self.next.lock().await, self.exit.clone());
+        tokio::select! {
+            biased;
+            assignment = next.recv() => assignment,
+            _ = exit.wait_for(|exit| *exit) => None,
+        }
     }
 
     pub fn send(&self, message: impl Into<v1::WorkerMessage>) {

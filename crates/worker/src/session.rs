@@ -6,7 +6,7 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use carril_net::from_status;
@@ -31,6 +31,8 @@ pub struct ReportOptions {
     pub last: bool,
     /// The checkpoint is to be checked by the user's function.
     pub validation: Option<ValidationTask>,
+    /// Only for its checkpoint: nobody is told of the report.
+    pub silent: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +48,10 @@ pub enum Saving {
 
 pub struct Session {
     key: WorkerKey,
-    link: Link,
+    link: Arc<Link>,
+    assignment: v1::Assignment,
+    /// Reports up to this number are not decided on: in a trial.
+    free: AtomicU64,
     log: Mutex<ReportLogWriter>,
     reports: AtomicU64,
     granted: AtomicU64,
@@ -76,14 +81,20 @@ impl Session {
     }
 
     fn connect(socket: PathBuf, key: WorkerKey) -> Result<Self, SessionError> {
-        let link = Link::open(socket, &key)?;
-        let log = ReportLogWriter::open(Path::new(&link.assignment.report_log)).map_err(Failure::from)?;
-        let latest = Some(link.assignment.latest_checkpoint.clone()).filter(|path| !path.is_empty());
-        let reports = link.assignment.reports;
+        let (link, assignment) = Link::open(socket, &key)?;
+        Self::begin(Arc::new(link), key, assignment)
+    }
+
+    fn begin(link: Arc<Link>, key: WorkerKey, assignment: v1::Assignment) -> Result<Self, SessionError> {
+        let log = ReportLogWriter::open(Path::new(&assignment.report_log)).map_err(Failure::from)?;
+        let latest = Some(assignment.latest_checkpoint.clone()).filter(|path| !path.is_empty());
+        let reports = assignment.reports;
         Ok(Self {
-            granted: AtomicU64::new(link.assignment.granted),
+            granted: AtomicU64::new(assignment.granted),
+            free: AtomicU64::new(assignment.trial.as_ref().map_or(u64::MAX, |trial| trial.free)),
             key,
             link,
+            assignment,
             log: Mutex::new(log),
             reports: AtomicU64::new(reports),
             collectives: AtomicU64::new(0),
@@ -97,7 +108,29 @@ impl Session {
     }
 
     pub fn assignment(&self) -> &v1::Assignment {
-        &self.link.assignment
+        &self.assignment
+    }
+
+    /// After `returned`: the session of the next trial that this process serves, its output going where it belongs; `None` when the
+    /// process is to leave.
+    pub async fn next(&self) -> Result<Option<Self>, SessionError> {
+        let Some(assignment) = self.link.next_assignment().await else { return Ok(None) };
+        let key = assignment.worker.clone().unwrap_or_default().into();
+        redirect_output(Path::new(&assignment.output)).map_err(|source| SessionError::ReportLog { source })?;
+        Self::begin(self.link.clone(), key, assignment).map(Some)
+    }
+
+    /// What becomes of the report that was made last. `asks` where the function itself has said something that counts.
+    pub async fn decision(&self, asks: bool) -> Result<String, Failure> {
+        let reports = self.reports.load(Ordering::Relaxed);
+        if self.assignment.trial.is_none() || (!asks && reports <= self.free.load(Ordering::Relaxed)) {
+            return Ok("continue".to_owned());
+        }
+        let words = self.wait("decision", reports - 1, Vec::new()).await?;
+        let words = String::from_utf8_lossy(&words).into_owned();
+        let (verdict, free) = words.split_once(' ').unwrap_or((&words, "0"));
+        self.free.store(free.parse().unwrap_or(0), Ordering::Relaxed);
+        Ok(verdict.to_owned())
     }
 
     /// The runtime on which the futures of this session are driven.
@@ -139,6 +172,7 @@ impl Session {
             stall_s: stall.as_secs_f64(),
             last: options.last,
             validation: options.validation.clone().map(Into::into),
+            silent: options.silent,
         };
         log.append(|out| report.encode(out).expect("a Vec has room"))
             .map_err(|source| SessionError::ReportLog { source })?;
@@ -281,6 +315,13 @@ impl Session {
 /// The signal on which a worker writes its stacks: one that nobody else uses.
 pub fn stack_signal() -> i32 {
     nix::libc::SIGRTMIN() + 9
+}
+
+fn redirect_output(path: &Path) -> std::io::Result<()> {
+    let file = std::fs::File::options().create(true).append(true).open(path)?;
+    nix::unistd::dup2_stdout(&file)?;
+    nix::unistd::dup2_stderr(&file)?;
+    Ok(())
 }
 
 fn unix_time() -> f64 {

@@ -110,6 +110,8 @@ def build(
             "preemption_grace_s": float(run_config.failure_config.preemption_grace_s),
             "continues": continues,
             "validation": validation,
+            # A run inside a trial draws on what that one has.
+            "parent": os.environ.get("CARRIL_PARENT"),
             "record": json.dumps({**record, "made_up_name": again.of_name(name)}, default=_shown),
         }
     )

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _TOLD_WITHIN_S = 0.5
 
 
+# What `_serve` returns for a worker that was told to go: the process is not used again, and leaves with 0.
+_LEAVES = -1
+
+
 class Stopped(SystemExit):
     """The process was told to end while the function ran."""
 
@@ -40,6 +44,30 @@ def main() -> int:
     shield_from_preemption()
     _show_crashes()
     session = Session.connect()
+    code = _serve(session)
+    # A process of a search goes on with the next trial.
+    while code == 0 and session.is_reused:
+        following = session.next()
+        if following is None:
+            break
+        session = following
+        _take_over(session)
+        code = _serve(session)
+    session.wait_exit()
+    return max(code, 0)
+
+
+def _take_over(session: Session) -> None:
+    """The process is another worker from here on: its output is redirected already."""
+    os.environ.update(session.environment)
+    try:
+        os.chdir(session.working_directory)
+    except OSError as error:
+        print(f"carril: the trial's directory cannot be entered: {error}", file=sys.stderr)
+
+
+def _serve(session: Session) -> int:
+    """Runs one worker's function and tells how it ended."""
     try:
         value = _run(session)
     except Stopped as stopped:
@@ -47,16 +75,13 @@ def main() -> int:
         # Somebody else's signal ends the process as it would without us: the head then sees what it was.
         if not session.is_told_to_exit(_TOLD_WITHIN_S):
             _die_of(stopped.code)
-        session.wait_exit()
-        return 0
+        return _LEAVES
     except BaseException as error:
         flush_output()
         session.failed(*describe(error))
-        session.wait_exit()
         return 1
     flush_output()
     session.returned(value)
-    session.wait_exit()
     return 0
 
 
@@ -132,11 +157,16 @@ def _run(session: Session) -> str | None:
     call = _load(session.function_path)
     _session.set_details(call["details"])
     backend = call["backend"]
+    function, arguments = call.get("function"), call.get("arguments", ())
+    if session.trial is not None:
+        from carril.tune import _session as of_trials
+
+        function, arguments = of_trials.begin(call, session)
     if backend is not None:
         backend.setup(session)
     last = _watch_checkpoints(session, call["details"])
     session.ready(stacks)
-    value = _call(call["function"], call["arguments"])
+    value = _call(function, arguments)
     if backend is not None:
         backend.teardown()
     returned = _returned(session, call["details"], value)
@@ -178,7 +208,18 @@ def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
         raise
 
 
+# What this process has loaded last: one that serves many trials is given the same function each time.
+_loaded: tuple[str, dict[str, Any]] | None = None
+
+
 def _load(path: str) -> dict[str, Any]:
+    global _loaded
+    if _loaded is None or _loaded[0] != path:
+        _loaded = path, _load_anew(path)
+    return _loaded[1]
+
+
+def _load_anew(path: str) -> dict[str, Any]:
     with open(path, "rb") as file:
         data = file.read()
     main_module = ModuleType("__main__")
@@ -191,7 +232,7 @@ def _load(path: str) -> dict[str, Any]:
     # `__main__`, they are put as well: `torch.save(model)` works with a class of the script.
     for kind in call.get("classes", ()):
         setattr(main_module, kind.__name__, kind)
-    function = call.get("of_the_user", call["function"])
+    function = call.get("of_the_user", call.get("function"))
     function = getattr(function, "__func__", function)
     if getattr(function, "__module__", None) == "__main__":
         for name, value in getattr(function, "__globals__", {}).items():

@@ -30,7 +30,7 @@ impl Best {
         let Some(at) = scores.best() else {
             let message = format!(
                 "no trial of `{}` has a `{}` that is a finite number",
-                experiment.record.name, scores.goal.metric
+                experiment.summary.name, scores.goal.metric
             );
             return Err(
                 Failure::new(ErrorCode::NotFound, message).hint("--scope all looks at every result, not only the last")
@@ -68,7 +68,7 @@ fn shown(experiment: &Experiment, trial: &Trial, scores: &Scores, value: f64, ch
     format!(
         "{} of {}: {} {} ({}, {})\n{}",
         trial.id,
-        experiment.record.name,
+        experiment.summary.name,
         goal.metric,
         significant(value),
         goal.mode_word(),
@@ -97,7 +97,7 @@ fn json(experiment: &Experiment, trial: &Trial, scores: &Scores, value: f64, che
     let mut metrics = trial.metrics.clone();
     metrics.0.retain(|(name, _)| name != "config");
     let fields = Metrics(vec![
-        ("experiment".into(), text(&experiment.record.name)),
+        ("experiment".into(), text(&experiment.summary.name)),
         ("trial_id".into(), text(&trial.id)),
         ("state".into(), text(state_word(trial, experiment.status_word() == "running"))),
         ("metric".into(), text(&scores.goal.metric)),

@@ -84,7 +84,7 @@ fn row(place: Place) -> Row {
         let at = scores.best()?;
         Some((scores.finite(at)?, at, scores.goal))
     });
-    let (status, record) = (experiment.status_word(), &experiment.record);
+    let (status, summary) = (experiment.status_word(), &experiment.summary);
     let is_live = status == "running";
     let states =
         counts(&experiment, is_live).into_iter().map(|(word, count)| (word.to_owned(), Value::Int(count as i64)));
@@ -92,27 +92,27 @@ fn row(place: Place) -> Row {
         best.as_ref().map(|(value, _, goal)| format!("{} {} ({})", goal.metric, significant(*value), goal.mode_word()));
     let text = |text: &str| Value::Text(text.to_owned());
     let json = Metrics(vec![
-        ("name".into(), text(&record.name)),
+        ("name".into(), text(&summary.name)),
         ("status".into(), text(status)),
-        ("created".into(), Value::Float(record.created)),
-        ("ended".into(), record.ended.map_or(Value::None, Value::Float)),
+        ("created".into(), Value::Float(summary.created)),
+        ("ended".into(), summary.ended.map_or(Value::None, Value::Float)),
         ("trials".into(), Value::Int(experiment.trials.len() as i64)),
         ("states".into(), Value::Map(Metrics(states.collect()))),
-        ("metric".into(), record.metric.as_deref().map_or(Value::None, text)),
+        ("metric".into(), summary.metric.as_deref().map_or(Value::None, text)),
         ("best".into(), best.as_ref().map_or(Value::None, |(value, ..)| Value::Float(*value))),
         ("best_trial".into(), best.as_ref().map_or(Value::None, |(_, at, _)| text(&experiment.trials[*at].id))),
         ("directory".into(), text(&location)),
     ]);
-    let age = duration((now() - record.created).max(0.0));
+    let age = duration((now() - summary.created).max(0.0));
     let cells = vec![
-        record.name.clone(),
+        summary.name.clone(),
         status.to_owned(),
         counted(&experiment, is_live),
         shown.unwrap_or_else(|| "-".into()),
         age,
         location,
     ];
-    Row { created: record.created, cells, json }
+    Row { created: summary.created, cells, json }
 }
 
 fn now() -> f64 {

@@ -65,13 +65,13 @@ pub struct Scores {
 impl Objective {
     /// Whether there is a metric to go by, from the user or from the experiment.
     pub fn is_known(&self, experiment: &Experiment) -> bool {
-        self.metric.is_some() || experiment.record.metric.is_some()
+        self.metric.is_some() || experiment.summary.metric.is_some()
     }
 
     fn goal(&self, experiment: &Experiment) -> Result<Goal, Failure> {
-        let record = &experiment.record;
-        let Some(metric) = self.metric.as_ref().or(record.metric.as_ref()) else {
-            let message = format!("the experiment `{}` names no metric to compare its trials by", record.name);
+        let summary = &experiment.summary;
+        let Some(metric) = self.metric.as_ref().or(summary.metric.as_ref()) else {
+            let message = format!("the experiment `{}` names no metric to compare its trials by", summary.name);
             return Err(Failure::new(ErrorCode::InvalidConfig, message)
                 .hint("give one with --metric NAME --mode min|max")
                 .hint(reported(experiment)));
@@ -79,7 +79,7 @@ impl Objective {
         let mode = match self.mode {
             Some(Mode::Min) => Some(ScoreOrder::Min),
             Some(Mode::Max) => Some(ScoreOrder::Max),
-            None if record.metric.as_ref() == Some(metric) => record.mode,
+            None if summary.metric.as_ref() == Some(metric) => summary.mode,
             None => None,
         };
         let Some(mode) = mode else {
@@ -98,7 +98,7 @@ impl Objective {
         };
         let scores = Scores { goal, values };
         if scores.values.iter().all(Option::is_none) {
-            let message = format!("no trial of `{}` has reported `{}`", experiment.record.name, scores.goal.metric);
+            let message = format!("no trial of `{}` has reported `{}`", experiment.summary.name, scores.goal.metric);
             return Err(Failure::new(ErrorCode::NotFound, message).hint(reported(experiment)));
         }
         Ok(scores)

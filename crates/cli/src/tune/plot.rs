@@ -73,7 +73,7 @@ impl Plot {
         let valued: Vec<(usize, f64)> =
             (0..experiment.trials.len()).filter_map(|at| Some((at, scores.finite(at)?))).collect();
         if valued.is_empty() {
-            let (name, metric) = (&experiment.record.name, &scores.goal.metric);
+            let (name, metric) = (&experiment.summary.name, &scores.goal.metric);
             let message = format!("no trial of `{name}` has a `{metric}` that is a finite number");
             return Err(
                 Failure::new(ErrorCode::NotFound, message).hint("--scope all looks at every result, not only the last")
@@ -86,7 +86,7 @@ impl Plot {
             Kind::Importance => ("importance", importance::draw(&subject)?),
         };
         let path = self.output.unwrap_or_else(|| {
-            PathBuf::from(format!("{}_{word}.png", experiment.record.name.replace(['/', '\\'], "_")))
+            PathBuf::from(format!("{}_{word}.png", experiment.summary.name.replace(['/', '\\'], "_")))
         });
         write_whole(&path, &bytes(&picture, format)?)?;
         println!("{}", path.display());

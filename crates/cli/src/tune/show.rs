@@ -1,6 +1,6 @@
 //! `carril tune show EXPERIMENT`
 
-use carril_store::Experiment;
+use carril_store::{Experiment, ExperimentStatus};
 use carril_types::Failure;
 use clap::Args;
 
@@ -50,7 +50,10 @@ impl Show {
 fn shown(experiment: &Experiment, scores: Option<&Scores>) -> String {
     let status = experiment.status_word();
     let is_live = status == "running";
-    let mut text = format!("{} is {status}: {}", experiment.record.name, counted(experiment, is_live));
+    let summary = &experiment.summary;
+    let ended_badly = matches!(summary.status, ExperimentStatus::Stopped | ExperimentStatus::Failed);
+    let why = if ended_badly && !summary.reason.is_empty() { format!(" ({})", summary.reason) } else { String::new() };
+    let mut text = format!("{} is {status}{why}: {}", summary.name, counted(experiment, is_live));
     if let Some(scores) = scores
         && let Some(at) = scores.best()
     {

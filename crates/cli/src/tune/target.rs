@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use carril_store::{Experiment, ExperimentRecord, Storage as Place, StoreError, Trial};
+use carril_store::{Experiment, ExperimentSummary, Storage as Place, StoreError, Trial};
 use carril_types::{ErrorCode, Failure};
 use clap::Args;
 
@@ -31,16 +31,16 @@ impl Target {
             return Ok(Place::open(&self.experiment, None)?);
         }
         let given = Place::local(Path::new(&absolute(&self.experiment)));
-        if ExperimentRecord::read(&given)?.is_some() {
+        if ExperimentSummary::read(&given)?.is_some() {
             return Ok(given);
         }
         let mut names = Vec::new();
         for directory in self.storage.directories() {
-            for (place, record) in
+            for (place, summary) in
                 experiments_in(&Place::local(&PathBuf::from(absolute(&directory.to_string_lossy()))))?
             {
                 // One that is damaged is found by the name of its directory, and says so when it is opened.
-                let name = record.map(|record| record.name).unwrap_or_default();
+                let name = summary.map(|summary| summary.name).unwrap_or_default();
                 if name == self.experiment || last_part(place.location()) == self.experiment {
                     return Ok(place);
                 }
@@ -54,8 +54,8 @@ impl Target {
         let meant = &self.experiment;
         let failure = Failure::new(ErrorCode::NotFound, format!("there is no experiment `{meant}`"));
         let parent = given.local_path().and_then(Path::parent).map(Place::local);
-        if let Some(Ok(Some(record))) = parent.as_ref().map(ExperimentRecord::read) {
-            return failure.hint(format!("it lies in the experiment `{}`: give that one", record.name));
+        if let Some(Ok(Some(summary))) = parent.as_ref().map(ExperimentSummary::read) {
+            return failure.hint(format!("it lies in the experiment `{}`: give that one", summary.name));
         }
         let is_near = |name: &&String| name.starts_with(meant) || meant.starts_with(name.as_str());
         let near: Vec<&str> =
@@ -68,10 +68,10 @@ impl Target {
     }
 }
 
-/// The experiments right below a place, or the place itself where it is one; `None` for the record of one that is damaged.
-pub fn experiments_in(place: &Place) -> Result<Vec<(Place, Option<ExperimentRecord>)>, Failure> {
-    let found = |place: Place| match ExperimentRecord::read(&place) {
-        Ok(record) => record.map(|record| (place, Some(record))),
+/// The experiments right below a place, or the place itself where it is one; `None` for the summary of one that is damaged.
+pub fn experiments_in(place: &Place) -> Result<Vec<(Place, Option<ExperimentSummary>)>, Failure> {
+    let found = |place: Place| match ExperimentSummary::read(&place) {
+        Ok(summary) => summary.map(|summary| (place, Some(summary))),
         Err(_) => Some((place, None)),
     };
     if let Some(itself) = found(place.clone()) {
@@ -94,8 +94,9 @@ fn note_damage(experiment: &Experiment) {
         note("the last line of `trials.jsonl` was cut short, and is left out");
     }
     if experiment.unreadable > 0 {
-        let lines = if experiment.unreadable == 1 { "line" } else { "lines" };
-        note(&format!("{} {lines} of `trials.jsonl` cannot be read, and are left out", experiment.unreadable));
+        let lines =
+            if experiment.unreadable == 1 { "1 line".into() } else { format!("{} lines", experiment.unreadable) };
+        note(&format!("left out: {lines} of `trials.jsonl` that cannot be read, as a crash leaves them"));
     }
 }
 

@@ -103,6 +103,20 @@ pub trait Scheduler {
         Vec::new()
     }
 
+    /// The time before which no report of the trial can lead to anything but that it goes on, as far as that is known: in
+    /// `training_iteration`s. Zero where every report counts.
+    fn undecided_before(&self, _trial: TrialId) -> f64 {
+        0.0
+    }
+
+    /// Whether others may go on from where the trial is, as of its last report.
+    fn wants_checkpoint(&self, _trial: TrialId) -> bool {
+        false
+    }
+
+    /// What it reads of a result, by flattened name.
+    fn looks_at(&self) -> Vec<String>;
+
     /// One line for the status.
     fn describe(&self) -> String;
 }
@@ -189,6 +203,18 @@ impl Scheduler for AnyScheduler {
 
     fn take_policies(&mut self) -> Vec<Policy> {
         self.inner_mut().take_policies()
+    }
+
+    fn undecided_before(&self, trial: TrialId) -> f64 {
+        self.inner().undecided_before(trial)
+    }
+
+    fn wants_checkpoint(&self, trial: TrialId) -> bool {
+        self.inner().wants_checkpoint(trial)
+    }
+
+    fn looks_at(&self) -> Vec<String> {
+        self.inner().looks_at()
     }
 
     fn describe(&self) -> String {

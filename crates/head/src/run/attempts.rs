@@ -26,8 +26,7 @@ impl Run {
         };
         self.tell_set_aside(std::mem::take(&mut found.set_aside), outside);
         self.saving.begin_anew(&self.location, found);
-        let (reports, seconds) = self.saving.reached();
-        self.automatic.begin_anew(outside.now(), reports, seconds);
+        self.automatic.begin_anew(outside.now(), self.saving.reached());
         let newest = self.saving.newest().map(|newest| (newest.iteration, newest.path.clone()));
         let kept = scores(&self.spec, &self.saving);
         self.decide(Event::LatestFound { newest, kept }, outside);

@@ -20,6 +20,8 @@ pub(crate) struct RankReport {
     checkpoint_name: String,
     stall: f64,
     validation: Option<ValidationTask>,
+    /// Only for its checkpoint.
+    silent: bool,
 }
 
 impl Run {
@@ -39,6 +41,7 @@ impl Run {
                 checkpoint_name: report.checkpoint_name,
                 stall: report.stall_s,
                 validation: report.validation.map(Into::into),
+                silent: report.silent,
             },
         };
         self.decide(event, outside);
@@ -51,9 +54,12 @@ impl Run {
         outside: &mut dyn Outside,
     ) {
         let Collated { iteration, by_rank } = collated;
-        let metrics = reduced(&by_rank, &self.spec);
+        let silent = by_rank.iter().flatten().any(|report| report.silent);
+        // A report that is only for its checkpoint has the metrics of the one before.
+        let before = self.last.clone().filter(|_| silent);
+        let metrics = before.or_else(|| reduced(&by_rank, &self.spec));
         let at = by_rank.iter().flatten().next().map_or(0.0, |report| report.at);
-        let mut automatic = self.automatic.fields(iteration, at, false);
+        let mut automatic = if silent { Metrics::default() } else { self.automatic.fields(iteration, at, false) };
         if checkpoint {
             let mut given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
             let name = self.saving.begin(iteration, given.find(|name| !name.is_empty()));
@@ -69,6 +75,9 @@ impl Run {
             let validation = asked.next().filter(|_| self.spec.validation.is_some());
             let reported = completed(metrics.clone().unwrap_or_default(), &automatic);
             self.saving.set_header(iteration, reported, validation);
+        }
+        if silent {
+            return;
         }
         self.write_report(at, iteration, metrics, &automatic, &by_rank, outside);
         self.publish_report(iteration, by_rank, checkpoint, outside);
@@ -112,7 +121,7 @@ impl Run {
         checkpoint: bool,
         outside: &mut dyn Outside,
     ) {
-        if self.watchers.want_reports() {
+        if self.watchers.want_reports() || self.trial.is_some() {
             let ranks = (0..)
                 .zip(by_rank)
                 .filter_map(|(rank, report)| Some(v1::RankReport { rank, metrics: Some(report?.metrics.into()) }))
@@ -120,6 +129,9 @@ impl Run {
             let metrics = self.last.clone().map(Into::into);
             let event = v1::Reported { iteration, metrics, ranks, checkpoint: None };
             self.publish_in_order(event, checkpoint.then_some(iteration), outside);
+        }
+        if self.trial.is_some() {
+            return;
         }
         if outside.now() - self.last_progress >= PROGRESS_EVERY {
             self.publish_progress(outside);

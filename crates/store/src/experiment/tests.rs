@@ -31,8 +31,8 @@ fn experiment(status: &str, events: &str) -> (tempfile::TempDir, Experiment) {
          \"trainable\": \"train\", \"num_samples\": 4, \"searcher\": \"random\", \"scheduler\": \"ASHA\", \"status\": \"{status}\", \
          \"ended\": null, \"asked\": {{\"seed\": NaN}}}}"
     );
-    fs::write(directory.path().join(RECORD), record).unwrap();
-    fs::write(directory.path().join(EVENTS), events).unwrap();
+    fs::write(directory.path().join(EXPERIMENT), record).unwrap();
+    fs::write(directory.path().join(TRIALS), events).unwrap();
     let read = Experiment::read(directory.path()).unwrap();
     (directory, read)
 }
@@ -66,7 +66,7 @@ fn the_last_event_of_a_trial_decides_its_state() {
     assert_eq!(read.trials[1].reason, "waits for its bracket");
     assert_eq!(read.trials[2].config.get("lr"), Some(&Value::Float(0.12)));
     assert_eq!((read.unreadable, read.torn, read.status_word()), (0, false, "finished"));
-    assert_eq!((read.record.metric.as_deref(), read.record.mode), (Some("loss"), Some(ScoreOrder::Min)));
+    assert_eq!((read.summary.metric.as_deref(), read.summary.mode), (Some("loss"), Some(ScoreOrder::Min)));
 }
 
 #[test]
@@ -113,10 +113,12 @@ fn a_trial_that_has_not_ended_is_told_from_its_own_results() {
 fn an_experiment_is_live_while_its_owner_is() {
     let (directory, mut read) = experiment("running", &[made(0, "{}"), started(0, 11.0)].concat());
     assert_eq!(read.status_word(), "unfinished", "nobody tells of it");
-    read.record.owner = Some(Owner::this_process());
+    read.summary.owner = Some(Owner::this_process());
     assert_eq!(read.status_word(), "running");
-    read.record.owner = Some(Owner { host: "elsewhere".into(), ..Owner::this_process() });
+    read.summary.owner = Some(Owner { host: "elsewhere".into(), ..Owner::this_process() });
     assert_eq!(read.status_word(), "unreachable");
+    read.summary.renewed = now();
+    assert_eq!(read.status_word(), "running", "it was heard of a moment ago");
     drop(directory);
 }
 
@@ -126,7 +128,7 @@ fn what_is_no_experiment_is_said() {
     let failure = Experiment::read(directory.path()).unwrap_err();
     assert!(matches!(failure, StoreError::NotAnExperiment { .. }), "{failure}");
     for content in ["", "{\"name\": \"a\"}", "{\"name\": \"a\", \"status\": \"dancing\"}"] {
-        fs::write(directory.path().join(RECORD), content).unwrap();
+        fs::write(directory.path().join(EXPERIMENT), content).unwrap();
         let failure = Experiment::read(directory.path()).unwrap_err();
         assert!(matches!(failure, StoreError::ExperimentDamaged { .. }), "{content}: {failure}");
     }

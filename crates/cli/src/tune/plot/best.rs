@@ -29,7 +29,7 @@ pub fn draw(subject: &Subject) -> Picture {
     let metric = MetricAxis::of(&goal.metric, &values, goal.mode);
     let widest = metric.axis.marks.iter().map(|mark| font::width(&mark.label, SMALL)).fold(0.0, f64::max);
     let frame = Frame { left: 52.0 + widest, count: subject.experiment.trials.len(), metric };
-    let name = &subject.experiment.record.name;
+    let name = &subject.experiment.summary.name;
     let mut picture = Picture::new(WIDTH, HEIGHT, &format!("{name}: best {} so far", goal.metric));
     let turns = in_order(subject);
     heading(&mut picture, subject, &frame);

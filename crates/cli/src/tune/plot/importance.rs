@@ -49,7 +49,7 @@ fn explained(subject: &Subject, parameters: &[Parameter]) -> Option<Importance> 
 }
 
 pub fn draw(subject: &Subject) -> Result<Picture, Failure> {
-    let (name, metric) = (&subject.experiment.record.name, &subject.scores.goal.metric);
+    let (name, metric) = (&subject.experiment.summary.name, &subject.scores.goal.metric);
     let count = subject.valued.len();
     if count < FEWEST {
         let message = format!("{count} trials of `{name}` have a finite `{metric}`: too few to tell what matters");
@@ -96,7 +96,7 @@ fn spread(share: Share) -> String {
 }
 
 fn picture(subject: &Subject, bars: &[(&str, Share)], fit: f64) -> Picture {
-    let (name, metric) = (&subject.experiment.record.name, &subject.scores.goal.metric);
+    let (name, metric) = (&subject.experiment.summary.name, &subject.scores.goal.metric);
     let bottom = TOP + bars.len() as f64 * STEP;
     let mut picture = Picture::new(WIDTH, bottom + 58.0, &format!("{name}: what {metric} depends on"));
     let widest = bars.iter().map(|(name, _)| font::width(name, SMALL)).fold(60.0, f64::max).min(270.0);

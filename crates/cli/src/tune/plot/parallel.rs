@@ -45,7 +45,7 @@ pub fn draw(subject: &Subject) -> Result<Picture, Failure> {
     let names = names.map(|lines| lines.len()).max().unwrap_or(1);
     let layout = Layout { axes, metric, spacing, top: HEADING + (names + 1) as f64 * LINE };
     let width = 2.0 * MARGIN + layout.axes.len() as f64 * spacing + BESIDE;
-    let title = format!("{}: parameters and {}", subject.experiment.record.name, goal.metric);
+    let title = format!("{}: parameters and {}", subject.experiment.summary.name, goal.metric);
     let mut picture = Picture::new(width, layout.top + LENGTH + 28.0, &title);
     let drawn = lines(&mut picture, subject, &layout);
     frames(&mut picture, &layout, goal.mode);
@@ -56,7 +56,7 @@ pub fn draw(subject: &Subject) -> Result<Picture, Failure> {
 /// As many as can be read; of more, those that explain most.
 fn chosen(subject: &Subject, mut parameters: Vec<Parameter>) -> Result<Vec<Parameter>, Failure> {
     if parameters.is_empty() {
-        let message = format!("no parameter of `{}` differs between its trials", subject.experiment.record.name);
+        let message = format!("no parameter of `{}` differs between its trials", subject.experiment.summary.name);
         return Err(Failure::new(ErrorCode::NotFound, message)
             .hint("`plot best` needs none; parameters are what `param_space` held"));
     }

@@ -65,6 +65,9 @@ const MAX_BRACKETS: usize = 64;
 /// A reduction factor of almost 1 would make them without end.
 const MAX_RUNGS: usize = 1_000;
 
+/// The time that counts reports.
+const ITERATION: &str = "training_iteration";
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Asha {
     options: AshaOptions,
@@ -221,6 +224,19 @@ impl Scheduler for Asha {
 
     fn choose(&mut self, pending: &[TrialId], paused: &[TrialId]) -> Option<TrialId> {
         first(pending, paused)
+    }
+
+    fn undecided_before(&self, trial: TrialId) -> f64 {
+        let (AshaOptions { target, max_t, .. }, Some(place)) = (&self.options, self.places.get(&trial)) else { return 0.0 };
+        if target.time_attr != ITERATION {
+            return 0.0;
+        }
+        let next = self.brackets[place.bracket].0.get(place.passed);
+        next.map_or(*max_t, |rung| rung.milestone.min(*max_t))
+    }
+
+    fn looks_at(&self) -> Vec<String> {
+        self.options.target.names()
     }
 
     fn describe(&self) -> String {

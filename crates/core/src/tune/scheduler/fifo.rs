@@ -29,6 +29,14 @@ impl Scheduler for Fifo {
         first(pending, paused)
     }
 
+    fn undecided_before(&self, _trial: TrialId) -> f64 {
+        f64::INFINITY
+    }
+
+    fn looks_at(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn describe(&self) -> String {
         "first in, first out".to_owned()
     }

@@ -227,6 +227,10 @@ impl Scheduler for HyperBand {
         std::mem::take(&mut self.orders)
     }
 
+    fn looks_at(&self) -> Vec<String> {
+        self.options.target.names()
+    }
+
     fn describe(&self) -> String {
         let name = if self.one_at_a_time { "HyperBand for BOHB" } else { "HyperBand" };
         let live = self.brackets.iter().enumerate().filter(|(_, bracket)| !bracket.is_done());

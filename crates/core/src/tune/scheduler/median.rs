@@ -200,6 +200,10 @@ impl Scheduler for MedianStopping {
         Some(chosen)
     }
 
+    fn looks_at(&self) -> Vec<String> {
+        self.options.target.names()
+    }
+
     fn describe(&self) -> String {
         let compared = self.histories.len();
         format!(

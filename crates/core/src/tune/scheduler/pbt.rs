@@ -78,6 +78,8 @@ pub struct Pbt {
     orders: Vec<Order>,
     policies: Vec<Policy>,
     exploits: u64,
+    /// Whose interval the last report has completed.
+    compared: Option<TrialId>,
     rng: Rng,
 }
 
@@ -134,6 +136,7 @@ impl Pbt {
             orders: Vec::new(),
             policies: Vec::new(),
             exploits: 0,
+            compared: None,
             rng: Rng::new(options.seed),
             options,
         }
@@ -315,6 +318,7 @@ impl Scheduler for Pbt {
     }
 
     fn on_result(&mut self, trial: TrialId, result: &Metrics) -> Explained {
+        self.compared = None;
         self.waiting.leave(trial);
         let Some(member) = self.population.get_mut(&trial) else {
             return (Decision::Continue, "it is not in the population".to_owned());
@@ -328,6 +332,7 @@ impl Scheduler for Pbt {
             return (Decision::Continue, "its interval is not over".to_owned());
         }
         self.save(trial, time, score);
+        self.compared = Some(trial);
         if self.options.synch { self.on_synch_interval(trial) } else { self.on_interval(trial, time) }
     }
 
@@ -354,6 +359,14 @@ impl Scheduler for Pbt {
 
     fn take_policies(&mut self) -> Vec<Policy> {
         std::mem::take(&mut self.policies)
+    }
+
+    fn wants_checkpoint(&self, trial: TrialId) -> bool {
+        self.compared == Some(trial)
+    }
+
+    fn looks_at(&self) -> Vec<String> {
+        self.options.target.names()
     }
 
     fn describe(&self) -> String {

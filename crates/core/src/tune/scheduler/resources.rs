@@ -224,6 +224,22 @@ impl Scheduler for ResourceChanging {
         self.base.take_policies()
     }
 
+    fn undecided_before(&self, _trial: TrialId) -> f64 {
+        0.0
+    }
+
+    fn wants_checkpoint(&self, trial: TrialId) -> bool {
+        self.base.wants_checkpoint(trial)
+    }
+
+    fn looks_at(&self) -> Vec<String> {
+        let mut names = self.base.looks_at();
+        if let Allocation::ToTheTop { metric, .. } = &self.allocation {
+            names.push(metric.clone());
+        }
+        names
+    }
+
     fn describe(&self) -> String {
         format!("{}; {} times a trial got other resources", self.base.describe(), self.resized)
     }

@@ -84,6 +84,10 @@ impl Target {
         Self { time_attr: time_attr.to_owned(), metric: metric.to_owned(), mode }
     }
 
+    pub(super) fn names(&self) -> Vec<String> {
+        vec![self.time_attr.clone(), self.metric.clone()]
+    }
+
     /// Nothing where either of them was not reported (SCHED-1).
     pub fn read(&self, result: &Metrics) -> Option<(f64, Score)> {
         let time = number(result, &self.time_attr).filter(|time| !time.is_nan())?;

@@ -74,6 +74,7 @@ fn report(session: &Session, faults: &Faults, model: &Model) -> Result<(), Failu
         saving: Saving::Sync,
         last: session.is_preempted(),
         validation: None,
+        silent: false,
     };
     faults.in_save(step, &file, session.store_checkpoint(&options))?;
     faults.in_report(step)?;

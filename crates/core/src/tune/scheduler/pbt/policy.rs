@@ -109,6 +109,10 @@ impl Scheduler for Replay {
         first(pending, paused)
     }
 
+    fn looks_at(&self) -> Vec<String> {
+        vec![STEP.to_owned()]
+    }
+
     fn describe(&self) -> String {
         let done: Vec<String> = self.done.values().map(usize::to_string).collect();
         format!("replay of population-based training, {} of {} changes", done.join(", "), self.changes.len())

@@ -1,4 +1,4 @@
-//! Do the searches that learn find more than chance does? On known functions, over twenty seeds, by a Mann-Whitney test.
+//! Known functions as problems of a search, and what a search of a given kind finds on them.
 
 use carril_core::tune::search::{
     AnySearcher, Basic, BasicOptions, GaussianProcess, GaussianProcessOptions, Objective, Searcher, Suggestion, Tpe,
@@ -8,23 +8,19 @@ use carril_core::tune::space::{Domain, Node};
 use carril_core::tune::{Mode, TrialId};
 use carril_types::{Metrics, Value};
 
-const SEEDS: u64 = 20;
-/// One-sided, p < 0.05.
-const SIGNIFICANT: f64 = 1.645;
-
 #[derive(Clone, Copy, Debug)]
-enum Kind {
+pub enum Kind {
     Random,
     Tpe,
     GaussianProcess,
 }
 
-struct Problem {
-    space: Node,
-    loss: fn(&Metrics) -> f64,
-    trials: u64,
+pub struct Problem {
+    pub space: Node,
+    pub loss: fn(&Metrics) -> f64,
+    pub trials: u64,
     /// How many trials run at a time.
-    parallel: usize,
+    pub parallel: usize,
 }
 
 fn searcher(kind: Kind, space: Node, seed: u64) -> AnySearcher {
@@ -46,7 +42,7 @@ fn searcher(kind: Kind, space: Node, seed: u64) -> AnySearcher {
 }
 
 /// The best loss after all trials.
-fn best(problem: &Problem, kind: Kind, seed: u64) -> f64 {
+pub fn best(problem: &Problem, kind: Kind, seed: u64) -> f64 {
     let mut searcher = searcher(kind, problem.space.clone(), seed);
     let mut running = Vec::new();
     let mut best = f64::INFINITY;
@@ -63,32 +59,6 @@ fn best(problem: &Problem, kind: Kind, seed: u64) -> f64 {
     running.iter().fold(best, |best, (_, loss)| best.min(*loss))
 }
 
-/// How many standard deviations lie between the U statistic and what chance would give; positive: `left` has the lower values.
-fn mann_whitney(left: &[f64], right: &[f64]) -> f64 {
-    let win = |left: f64, right: f64| if left < right { 1.0 } else { f64::from(u8::from(left == right)) / 2.0 };
-    let u: f64 = left.iter().map(|left| right.iter().map(|right| win(*left, *right)).sum::<f64>()).sum();
-    let (n, m) = (left.len() as f64, right.len() as f64);
-    let mut all: Vec<f64> = [left, right].concat();
-    all.sort_by(f64::total_cmp);
-    let ties: f64 =
-        all.chunk_by(|left, right| left == right).map(|tied| (tied.len() as f64).powi(3) - tied.len() as f64).sum();
-    let variance = n * m / 12.0 * ((n + m + 1.0) - ties / ((n + m) * (n + m - 1.0)));
-    (u - n * m / 2.0 - 0.5) / variance.sqrt()
-}
-
-fn beats_chance(problem: &Problem, kind: Kind) {
-    let of = |kind| (0..SEEDS).map(|seed| best(problem, kind, seed)).collect::<Vec<f64>>();
-    let (ours, chance) = (of(kind), of(Kind::Random));
-    let z = mann_whitney(&ours, &chance);
-    let median = |losses: &[f64]| {
-        let mut sorted = losses.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        sorted[sorted.len() / 2]
-    };
-    println!("{kind:?}: z = {z:.2}, median {:.4}, of chance {:.4}", median(&ours), median(&chance));
-    assert!(z > SIGNIFICANT, "{kind:?}: z = {z:.2}\nours   {ours:.4?}\nchance {chance:.4?}");
-}
-
 fn uniform(low: f64, high: f64) -> Node {
     Node::Domain(Domain::uniform(low, high).unwrap())
 }
@@ -97,26 +67,26 @@ fn number(config: &Metrics, key: &str) -> f64 {
     config.get(key).and_then(Value::as_f64).expect("a number")
 }
 
-fn branin() -> Problem {
+pub fn branin() -> Problem {
     let space = Node::Map(vec![("x".into(), uniform(-5.0, 10.0)), ("y".into(), uniform(0.0, 15.0))]);
     Problem { space, loss: branin_loss, trials: 50, parallel: 1 }
 }
 
-fn branin_loss(config: &Metrics) -> f64 {
+pub fn branin_loss(config: &Metrics) -> f64 {
     use std::f64::consts::PI;
     let (x, y) = (number(config, "x"), number(config, "y"));
     let bend = y - 5.1 / (4.0 * PI * PI) * x * x + 5.0 / PI * x - 6.0;
     bend * bend + 10.0 * (1.0 - 1.0 / (8.0 * PI)) * x.cos() + 10.0
 }
 
-const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+pub const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 
-fn hartmann() -> Problem {
+pub fn hartmann() -> Problem {
     let space = Node::Map(KEYS.iter().map(|key| ((*key).to_owned(), uniform(0.0, 1.0))).collect());
     Problem { space, loss: hartmann_loss, trials: 100, parallel: 1 }
 }
 
-fn hartmann_loss(config: &Metrics) -> f64 {
+pub fn hartmann_loss(config: &Metrics) -> f64 {
     const HEIGHTS: [f64; 4] = [1.0, 1.2, 3.0, 3.2];
     const SHARPNESS: [[f64; 6]; 4] = [
         [10.0, 3.0, 17.0, 3.5, 1.7, 8.0],
@@ -139,7 +109,7 @@ fn hartmann_loss(config: &Metrics) -> f64 {
 }
 
 /// Three models with parameters of their own; the best is a net whose rate and width have to fit.
-fn models() -> Problem {
+pub fn models() -> Problem {
     let map =
         |items: Vec<(&str, Node)>| Node::Map(items.into_iter().map(|(key, node)| (key.to_owned(), node)).collect());
     let text = |text: &str| Node::Constant(Value::Text(text.to_owned()));
@@ -173,54 +143,4 @@ fn models_loss(config: &Metrics) -> f64 {
             0.1 + activation + rate + width + 0.2 * square(number(model, "dropout") - 0.3)
         }
     }
-}
-
-#[test]
-fn the_functions_have_their_published_minima_and_the_statistic_its_value() {
-    let point = |items: &[(&str, f64)]| {
-        Metrics(items.iter().map(|(key, value)| ((*key).to_owned(), Value::Float(*value))).collect())
-    };
-    assert!((branin_loss(&point(&[("x", std::f64::consts::PI), ("y", 2.275)])) - 0.397_887).abs() < 1e-5);
-    let best = [0.20169, 0.150011, 0.476874, 0.275332, 0.311652, 0.6573];
-    let best: Vec<(&str, f64)> = KEYS.into_iter().zip(best).collect();
-    assert!((hartmann_loss(&point(&best)) + 3.32237).abs() < 1e-4);
-    // U = 9 of 9, expected 4.5, variance 9 × 7 / 12.
-    assert!((mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]) - 4.0 / 5.25_f64.sqrt()).abs() < 1e-12);
-}
-
-#[test]
-fn tpe_beats_chance_on_branin() {
-    beats_chance(&branin(), Kind::Tpe);
-}
-
-#[test]
-fn tpe_beats_chance_on_hartmann() {
-    beats_chance(&hartmann(), Kind::Tpe);
-}
-
-#[test]
-fn tpe_beats_chance_on_a_conditional_space() {
-    beats_chance(&models(), Kind::Tpe);
-}
-
-#[test]
-fn a_gaussian_process_beats_chance_on_branin() {
-    beats_chance(&branin(), Kind::GaussianProcess);
-}
-
-#[test]
-fn a_gaussian_process_beats_chance_on_hartmann() {
-    beats_chance(&hartmann(), Kind::GaussianProcess);
-}
-
-#[test]
-fn a_gaussian_process_beats_chance_on_a_conditional_space() {
-    beats_chance(&models(), Kind::GaussianProcess);
-}
-
-#[test]
-fn both_beat_chance_with_four_trials_at_a_time() {
-    let problem = Problem { parallel: 4, ..branin() };
-    beats_chance(&problem, Kind::Tpe);
-    beats_chance(&problem, Kind::GaussianProcess);
 }

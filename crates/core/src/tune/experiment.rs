@@ -1,0 +1,404 @@
+//! The experiment: which trials there are, which run, which wait, and what becomes of each after a report.
+//!
+//! EXP-1: at most one trial waits for room. The next one is made when that one has it, so that a searcher that learns is asked as late
+//!   as it can be.
+//! EXP-2: every report that could change something is decided on before the trial goes on; the others are known beforehand (`free`).
+//! EXP-3: a trial ends once, with one reason. One that was interrupted has not ended: it goes on with the next head.
+//! EXP-4: scheduler and searcher hear of the same events in the same order when the records are replayed.
+//! EXP-5: an experiment ends when nothing runs, nothing waits, and the searcher has no more; it never waits for nothing.
+
+mod events;
+mod filling;
+mod judging;
+mod restoring;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carril_types::{Metrics, Resources};
+
+pub use self::events::{
+    Answer, EndedTrial, ExperimentCommand, ExperimentEnd, ExperimentEvent, Judged, Question, Record, RunEnd, Verdict,
+};
+pub use self::restoring::Resuming;
+use super::scheduler::{AnyScheduler, Decision, NewConfig, Scheduler};
+use super::search::{AnySearcher, Searcher};
+use super::{Mode, TrialId};
+
+#[derive(Clone, Debug, Default)]
+pub struct ExperimentOptions {
+    /// How often a searcher is asked that does not count by itself.
+    pub most: Option<u64>,
+    pub max_concurrent: Option<usize>,
+    /// A trial stops when it reports at least that much, by flattened name.
+    pub stop: Vec<(String, f64)>,
+    /// A function of the user's judges every report, in the driver.
+    pub asks_judge: bool,
+    /// The driver completes every config.
+    pub asks_config: bool,
+    /// The driver has a say in what population-based training has made.
+    pub asks_explored: bool,
+    /// The first trial that fails ends the experiment.
+    pub fail_fast: bool,
+    /// What the searcher or the scheduler cannot do without.
+    pub metric: Option<(String, Mode)>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    /// The driver is asked for its config.
+    Resolving,
+    Pending,
+    /// Asks for room.
+    Submitted,
+    Running,
+    /// The driver judges this report of its.
+    Judging(u64),
+    Pausing(String),
+    /// It stops for this reason; the scheduler knows.
+    Stopping { reason: String, by_scheduler: bool },
+    Paused,
+    Ended,
+    /// It was interrupted.
+    Unfinished,
+}
+
+/// Goes on from the checkpoint of another trial.
+#[derive(Clone, Debug, PartialEq)]
+struct Exploit {
+    from: TrialId,
+    with: NewConfig,
+    reason: String,
+}
+
+#[derive(Clone, Debug)]
+struct Trial {
+    config: Metrics,
+    names: Option<(String, String)>,
+    state: State,
+    last: Option<Metrics>,
+    has_metric: bool,
+    checkpoints: u64,
+    /// Reports up to this number need no decision.
+    free: u64,
+    exploit: Option<Exploit>,
+    resources: Option<Resources>,
+}
+
+pub struct Experiment {
+    options: ExperimentOptions,
+    /// `None`: the driver is asked.
+    searcher: Option<AnySearcher>,
+    scheduler: Option<AnyScheduler>,
+    trials: Vec<Trial>,
+    pending: Vec<TrialId>,
+    paused: Vec<TrialId>,
+    submitted: Option<TrialId>,
+    live: BTreeSet<TrialId>,
+    /// What the driver was asked, by number.
+    questions: BTreeMap<u64, Question>,
+    next_question: u64,
+    /// The searcher has no more.
+    exhausted: bool,
+    /// The searcher wants to know how a trial ends first.
+    not_now: bool,
+    /// The driver's scheduler chose nobody; asked again after the next event.
+    nobody_chosen: bool,
+    told_missing: bool,
+    ending: Option<ExperimentEnd>,
+    ended: bool,
+}
+
+type Out = Vec<ExperimentCommand>;
+
+impl Experiment {
+    /// Without a searcher or a scheduler of ours, the driver is asked.
+    pub fn new(
+        options: ExperimentOptions,
+        searcher: Option<AnySearcher>,
+        scheduler: Option<AnyScheduler>,
+    ) -> Experiment {
+        Experiment {
+            options,
+            searcher,
+            scheduler,
+            trials: Vec::new(),
+            pending: Vec::new(),
+            paused: Vec::new(),
+            submitted: None,
+            live: BTreeSet::new(),
+            questions: BTreeMap::new(),
+            next_question: 0,
+            exhausted: false,
+            not_now: false,
+            nobody_chosen: false,
+            told_missing: false,
+            ending: None,
+            ended: false,
+        }
+    }
+
+    pub fn on_event(&mut self, event: ExperimentEvent) -> Out {
+        let mut out = Vec::new();
+        if self.ended {
+            return out;
+        }
+        self.nobody_chosen = false;
+        match event {
+            ExperimentEvent::Begun => {}
+            ExperimentEvent::Answered { question, answer } => self.on_answered(question, answer, &mut out),
+            ExperimentEvent::Placed { trial } => self.on_placed(trial),
+            ExperimentEvent::Refused { trial, reason } => self.on_refused(trial, reason, &mut out),
+            ExperimentEvent::Reported { trial, number, result } => self.on_reported(trial, number, result, &mut out),
+            ExperimentEvent::RunEnded { trial, end } => self.on_run_ended(trial, end, &mut out),
+            ExperimentEvent::StopRequested { reason } => self.end_by(ExperimentEnd::Stopped(reason), &mut out),
+            ExperimentEvent::EnoughSeen { reason } => self.end_by(ExperimentEnd::Finished(reason), &mut out),
+            ExperimentEvent::DriverFailed { reason } => self.end_by(ExperimentEnd::Failed(reason), &mut out),
+        }
+        self.carry_out_orders(&mut out);
+        self.fill(&mut out);
+        out
+    }
+
+    pub fn config(&self, trial: TrialId) -> &Metrics {
+        &self.trials[trial.0 as usize].config
+    }
+
+    pub fn len(&self) -> usize {
+        self.trials.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.trials.is_empty()
+    }
+
+    /// One line of the scheduler's for the status.
+    pub fn describe(&self) -> String {
+        self.scheduler.as_ref().map_or_else(|| "the user's scheduler".to_owned(), Scheduler::describe)
+    }
+
+    fn trial(&mut self, trial: TrialId) -> &mut Trial {
+        &mut self.trials[trial.0 as usize]
+    }
+
+    fn ask(&mut self, about: Question, out: &mut Out) {
+        let question = self.next_question;
+        self.next_question += 1;
+        self.questions.insert(question, about.clone());
+        out.push(ExperimentCommand::Ask { question, about });
+    }
+
+    fn on_placed(&mut self, trial: TrialId) {
+        if self.submitted == Some(trial) {
+            self.submitted = None;
+        }
+        if self.trial(trial).state == State::Submitted {
+            self.trial(trial).state = State::Running;
+        }
+        self.live.insert(trial);
+    }
+
+    /// It cannot be run at all.
+    fn on_refused(&mut self, trial: TrialId, reason: String, out: &mut Out) {
+        if self.submitted == Some(trial) {
+            self.submitted = None;
+        }
+        self.fail_trial(trial, reason, out);
+    }
+
+    fn on_run_ended(&mut self, trial: TrialId, end: RunEnd, out: &mut Out) {
+        if self.submitted == Some(trial) {
+            self.submitted = None;
+        }
+        self.live.remove(&trial);
+        self.questions.retain(|_, about| !matches!(about, Question::Judge { trial: judged, .. } if *judged == trial));
+        let interrupted = matches!(self.ending, Some(ExperimentEnd::Stopped(_) | ExperimentEnd::Failed(_)));
+        let state = self.trial(trial).state.clone();
+        match (state, end) {
+            (State::Ended, _) => {}
+            (State::Stopping { reason, by_scheduler }, _) => self.complete(trial, reason, by_scheduler, out),
+            (_, RunEnd::Failed(headline)) => self.fail_trial(trial, headline, out),
+            (State::Pausing(reason), _) => self.pause(trial, reason, out),
+            (_, RunEnd::Finished) => self.complete(trial, "the function returned".to_owned(), false, out),
+            (_, RunEnd::Aborted(_)) if interrupted => self.trial(trial).state = State::Unfinished,
+            (_, RunEnd::Aborted(reason)) => self.complete(trial, reason, false, out),
+        }
+    }
+
+    /// The run of the trial is gone; it waits until it is chosen again.
+    fn pause(&mut self, trial: TrialId, reason: String, out: &mut Out) {
+        let asks = self.options.asks_explored;
+        let one = self.trial(trial);
+        one.state = State::Paused;
+        one.free = 0;
+        let asked = one.exploit.as_ref().filter(|exploit| asks || !exploit.with.ask.is_empty());
+        let question = asked.map(|exploit| Question::Resolve {
+            trial,
+            config: exploit.with.config.clone(),
+            paths: exploit.with.ask.clone(),
+            explored: true,
+        });
+        match question {
+            Some(question) => {
+                one.state = State::Resolving;
+                self.ask(question, out);
+            }
+            None => self.wait_as_paused(trial, reason, out),
+        }
+    }
+
+    fn wait_as_paused(&mut self, trial: TrialId, reason: String, out: &mut Out) {
+        let one = self.trial(trial);
+        one.state = State::Paused;
+        match one.exploit.clone() {
+            Some(Exploit { from, with, reason }) => {
+                one.config = with.config.clone();
+                one.checkpoints = 1;
+                out.push(ExperimentCommand::Adopt { trial, from });
+                out.push(ExperimentCommand::Record(Record::Exploited { trial, from, config: with.config, reason }));
+            }
+            None => out.push(ExperimentCommand::Record(Record::Paused { trial, reason })),
+        }
+        self.paused.push(trial);
+        self.tell_policies(out);
+    }
+
+    /// The trial is over, and well.
+    fn complete(&mut self, trial: TrialId, reason: String, by_scheduler: bool, out: &mut Out) {
+        let one = self.trial(trial);
+        one.state = State::Ended;
+        one.exploit = None;
+        let last = one.last.clone().unwrap_or_default();
+        let has_metric = one.has_metric;
+        if !by_scheduler && let Some(scheduler) = &mut self.scheduler {
+            scheduler.on_trial_completed(trial, &last);
+        }
+        self.trial_is_over(trial, Some(last), out);
+        out.push(ExperimentCommand::Record(Record::Ended(EndedTrial { trial, reason, error: None, by_scheduler })));
+        if !has_metric {
+            self.miss_metric(trial, out);
+        }
+    }
+
+    fn fail_trial(&mut self, trial: TrialId, headline: String, out: &mut Out) {
+        let one = self.trial(trial);
+        one.state = State::Ended;
+        one.exploit = None;
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.on_trial_failed(trial);
+        }
+        self.trial_is_over(trial, None, out);
+        let (reason, error) = ("it failed".to_owned(), Some(headline.clone()));
+        out.push(ExperimentCommand::Record(Record::Ended(EndedTrial { trial, reason, error, by_scheduler: false })));
+        if self.options.fail_fast {
+            self.end_by(ExperimentEnd::Failed(format!("trial {} failed: {headline}", trial.0)), out);
+        }
+    }
+
+    fn trial_is_over(&mut self, trial: TrialId, last: Option<Metrics>, out: &mut Out) {
+        self.not_now = false;
+        self.pending.retain(|pending| *pending != trial);
+        self.paused.retain(|paused| *paused != trial);
+        if let Some(searcher) = &mut self.searcher {
+            searcher.on_completed(trial, last.as_ref(), last.is_none());
+        }
+        self.tell_policies(out);
+    }
+
+    /// What cannot be judged without a metric that the first trial never reported is not gone on with.
+    fn miss_metric(&mut self, trial: TrialId, out: &mut Out) {
+        let Some((metric, _)) = &self.options.metric else { return };
+        let metric = metric.clone();
+        if self.trials.iter().any(|trial| trial.has_metric) {
+            return;
+        }
+        let last = self.trials[trial.0 as usize].last.clone().unwrap_or_default();
+        let reason = match words_of(&last) {
+            words if words.is_empty() => format!("no trial reported `{metric}`: trial {} reported nothing", trial.0),
+            words => format!("no trial reported the metric `{metric}`: trial {} reported {words}", trial.0),
+        };
+        self.end_by(ExperimentEnd::Failed(reason), out);
+    }
+
+    /// Whatever runs is stopped; the experiment ends when it is gone.
+    fn end_by(&mut self, end: ExperimentEnd, out: &mut Out) {
+        if self.ending.is_some() {
+            return;
+        }
+        let reason = end.reason().to_owned();
+        let finishes = matches!(end, ExperimentEnd::Finished(_));
+        self.ending = Some(end);
+        self.questions.clear();
+        let running: Vec<TrialId> = self.live.iter().copied().chain(self.submitted).collect();
+        for trial in running {
+            if finishes && !matches!(self.trial(trial).state, State::Stopping { .. }) {
+                self.trial(trial).state = State::Stopping { reason: reason.clone(), by_scheduler: false };
+            }
+            out.push(ExperimentCommand::StopTrial { trial, reason: reason.clone() });
+        }
+        if finishes {
+            for trial in std::mem::take(&mut self.paused) {
+                self.complete(trial, reason.clone(), false, out);
+            }
+        }
+    }
+
+    fn tell_policies(&mut self, out: &mut Out) {
+        if let Some(scheduler) = &mut self.scheduler {
+            out.extend(scheduler.take_policies().into_iter().map(ExperimentCommand::LogPolicy));
+        }
+    }
+
+    /// What the scheduler has decided about trials that wait.
+    fn carry_out_orders(&mut self, out: &mut Out) {
+        loop {
+            let orders = self.scheduler.as_mut().map(Scheduler::take_orders).unwrap_or_default();
+            if orders.is_empty() {
+                return;
+            }
+            for (trial, decision, reason) in orders {
+                self.carry_out_order(trial, decision, reason, out);
+            }
+        }
+    }
+
+    fn carry_out_order(
+        &mut self,
+        trial: TrialId,
+        decision: Decision,
+        reason: String,
+        out: &mut Out,
+    ) {
+        let waits = self.paused.contains(&trial) || self.pending.contains(&trial);
+        let pausing = matches!(self.trial(trial).state, State::Pausing(_));
+        match decision {
+            Decision::Stop if waits => self.complete(trial, reason, true, out),
+            Decision::Stop if pausing => self.trial(trial).state = State::Stopping { reason, by_scheduler: true },
+            Decision::Exploit { from, with } if waits || pausing => {
+                if self.trial(from).checkpoints == 0 {
+                    out.push(ExperimentCommand::Record(Record::ExploitRefused { trial }));
+                    return self.refuse_exploit(trial);
+                }
+                self.trial(trial).exploit = Some(Exploit { from, with, reason: reason.clone() });
+                if waits {
+                    self.paused.retain(|paused| *paused != trial);
+                    self.pause(trial, reason, out);
+                }
+            }
+            Decision::Resize(resources) if waits || pausing => self.trial(trial).resources = Some(resources),
+            _ => {}
+        }
+    }
+
+    fn refuse_exploit(&mut self, trial: TrialId) {
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.on_exploit_refused(trial);
+        }
+    }
+}
+
+/// The names of what was reported by the user, for a message.
+fn words_of(result: &Metrics) -> String {
+    let own = result.0.iter().filter(|(name, _)| !carril_types::AUTOMATIC_FIELDS.contains(&name.as_str()));
+    let names: Vec<String> = own.map(|(name, _)| format!("`{name}`")).collect();
+    names.join(", ")
+}

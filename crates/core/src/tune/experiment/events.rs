@@ -1,0 +1,165 @@
+//! What an experiment is told, what it wants done, what it asks of the driver, and what is written down.
+
+use carril_types::{Metrics, Resources};
+
+use crate::tune::TrialId;
+use crate::tune::scheduler::{Path, Policy};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExperimentEvent {
+    Begun,
+    Answered {
+        question: u64,
+        answer: Answer,
+    },
+    /// The trial has room, and runs.
+    Placed {
+        trial: TrialId,
+    },
+    /// The trial can never run.
+    Refused {
+        trial: TrialId,
+        reason: String,
+    },
+    /// The report of that number, from 1, with the automatic fields.
+    Reported {
+        trial: TrialId,
+        number: u64,
+        result: Metrics,
+    },
+    RunEnded {
+        trial: TrialId,
+        end: RunEnd,
+    },
+    /// Somebody wants the end; what runs is unfinished.
+    StopRequested {
+        reason: String,
+    },
+    /// The time is over, or a stopper has seen enough: what runs has ended well.
+    EnoughSeen {
+        reason: String,
+    },
+    /// What the user decides in the driver has raised.
+    DriverFailed {
+        reason: String,
+    },
+}
+
+/// How the process of a trial has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunEnd {
+    Finished,
+    Failed(String),
+    Aborted(String),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    /// The config of the next trial.
+    Suggest { trial: TrialId },
+    /// Functions of the user's complete the config; `paths` are the places that a scheduler wants drawn.
+    Resolve { trial: TrialId, config: Metrics, paths: Vec<Path>, explored: bool },
+    Judge { trial: TrialId, result: Metrics },
+    Choose { pending: Vec<TrialId>, paused: Vec<TrialId> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Config(Metrics),
+    NotNow,
+    Finished,
+    /// With the names of the trial and of its directory, and with what it reserves, where the user says so.
+    Resolved { config: Metrics, names: Option<(String, String)>, resources: Option<Resources> },
+    Judged { judged: Judged, reason: String, stop_all: bool },
+    Chosen(Option<TrialId>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    Continue,
+    Pause,
+    Stop,
+}
+
+/// What a trial is told after a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Continue,
+    /// Goes on, and saves a checkpoint that others may go on from, if that is its own to decide.
+    Save,
+    /// Saves a checkpoint and leaves.
+    Pause,
+    Stop,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExperimentCommand {
+    Ask {
+        question: u64,
+        about: Question,
+    },
+    /// Starts the trial, from its newest checkpoint if there is one. The answer is `Placed` or `Refused`.
+    Submit {
+        trial: TrialId,
+        resources: Option<Resources>,
+        free: u64,
+    },
+    /// Copies the newest checkpoint of another trial to be this one's newest. Done before anything else happens to the trial.
+    Adopt {
+        trial: TrialId,
+        from: TrialId,
+    },
+    /// What becomes of the report of that number. Reports up to `free` need not ask.
+    Decide {
+        trial: TrialId,
+        number: u64,
+        verdict: Verdict,
+        free: u64,
+        reason: String,
+    },
+    StopTrial {
+        trial: TrialId,
+        reason: String,
+    },
+    Record(Record),
+    LogPolicy(Policy),
+    Warn(String),
+    End(ExperimentEnd),
+}
+
+/// What is written down; replayed in this order it gives the same experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Record {
+    Made { trial: TrialId, config: Metrics, names: Option<(String, String)>, resources: Option<Resources> },
+    /// What the scheduler was told.
+    Told { trial: TrialId, result: Metrics },
+    Chosen { trial: TrialId },
+    Paused { trial: TrialId, reason: String },
+    Exploited { trial: TrialId, from: TrialId, config: Metrics, reason: String },
+    ExploitRefused { trial: TrialId },
+    Ended(EndedTrial),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndedTrial {
+    pub trial: TrialId,
+    pub reason: String,
+    /// The headline of its failure.
+    pub error: Option<String>,
+    pub by_scheduler: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExperimentEnd {
+    Finished(String),
+    Stopped(String),
+    Failed(String),
+}
+
+impl ExperimentEnd {
+    pub fn reason(&self) -> &str {
+        match self {
+            ExperimentEnd::Finished(reason) | ExperimentEnd::Stopped(reason) | ExperimentEnd::Failed(reason) => reason,
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What becomes of a trial with each report.
+
+use carril_types::{Metrics, Resources, Value};
+
+use super::{
+    Decision, Experiment, ExperimentCommand, Exploit, Judged, Out, Question, Record, Scheduler, State, Verdict,
+    words_of,
+};
+use crate::tune::TrialId;
+use crate::tune::scheduler::Holding;
+
+/// What a scheduler may look at, beside its metric and its time.
+const ALWAYS_RECORDED: [&str; 2] = ["training_iteration", "time_total_s"];
+
+impl Experiment {
+    pub(super) fn on_reported(
+        &mut self,
+        trial: TrialId,
+        number: u64,
+        result: Metrics,
+        out: &mut Out,
+    ) {
+        self.note_metric(trial, &result, out);
+        let one = self.trial(trial);
+        one.last = Some(result);
+        let running = one.state == State::Running;
+        if !running {
+            // A function that goes on after it was told to stop is told again.
+            return self.decide(trial, number, Verdict::Stop, "it was told to stop".to_owned(), out);
+        }
+        if let Some(reason) = self.rule_hit(trial) {
+            return self.stop(trial, number, reason, out);
+        }
+        if self.options.asks_judge {
+            self.trial(trial).state = State::Judging(number);
+            let result = self.trial(trial).last.clone().unwrap_or_default();
+            return self.ask(Question::Judge { trial, result }, out);
+        }
+        self.judge(trial, number, out);
+    }
+
+    fn note_metric(&mut self, trial: TrialId, result: &Metrics, out: &mut Out) {
+        let Some((metric, _)) = self.options.metric.clone() else {
+            self.trial(trial).has_metric = true;
+            return;
+        };
+        if has(result, &metric) {
+            self.trial(trial).has_metric = true;
+        } else if !self.trial(trial).has_metric && !self.told_missing {
+            self.told_missing = true;
+            let words = words_of(result);
+            out.push(ExperimentCommand::Warn(format!(
+                "trial {} reported {words} and no `{metric}`, which the search is about",
+                trial.0
+            )));
+        }
+    }
+
+    /// The user's rules, and the function's own word that it is done.
+    fn rule_hit(&mut self, trial: TrialId) -> Option<String> {
+        let one = &self.trials[trial.0 as usize];
+        let result = one.last.as_ref()?;
+        for (name, limit) in &self.options.stop {
+            if let Some(value) = number_of(result, name).filter(|value| value >= limit) {
+                return Some(format!("`{name}` is {value}, and the rule is {limit}"));
+            }
+        }
+        (result.get("done") == Some(&Value::Bool(true))).then(|| "it reported `done`".to_owned())
+    }
+
+    /// The scheduler has not heard of this report.
+    fn stop(&mut self, trial: TrialId, number: u64, reason: String, out: &mut Out) {
+        self.trial(trial).state = State::Stopping { reason: reason.clone(), by_scheduler: false };
+        self.decide(trial, number, Verdict::Stop, reason, out);
+    }
+
+    pub(super) fn on_judged(&mut self, trial: TrialId, judged: Judged, reason: String, out: &mut Out) {
+        let State::Judging(number) = self.trial(trial).state else { return };
+        self.trial(trial).state = State::Running;
+        match judged {
+            Judged::Stop => {
+                // A scheduler of the user's knows what it has decided; one of ours hears of it when the trial has ended.
+                self.stop(trial, number, reason, out);
+            }
+            Judged::Pause => {
+                self.trial(trial).state = State::Pausing(reason.clone());
+                self.decide(trial, number, Verdict::Pause, reason, out);
+            }
+            Judged::Continue => self.judge(trial, number, out),
+        }
+    }
+
+    fn judge(&mut self, trial: TrialId, number: u64, out: &mut Out) {
+        let result = self.trial(trial).last.clone().unwrap_or_default();
+        let Some(scheduler) = &mut self.scheduler else {
+            return self.decide(trial, number, Verdict::Continue, String::new(), out);
+        };
+        let (decision, reason) = scheduler.on_result(trial, &result);
+        let saves = scheduler.wants_checkpoint(trial);
+        if number > self.trial(trial).free && !matches!(self.scheduler, Some(super::AnyScheduler::Fifo(_))) {
+            out.push(ExperimentCommand::Record(Record::Told { trial, result: self.recorded(&result) }));
+        }
+        let verdict = match decision {
+            Decision::Continue if saves => Verdict::Save,
+            Decision::Continue => Verdict::Continue,
+            Decision::Pause => {
+                self.trial(trial).state = State::Pausing(reason.clone());
+                Verdict::Pause
+            }
+            Decision::Stop => {
+                self.trial(trial).state = State::Stopping { reason: reason.clone(), by_scheduler: true };
+                Verdict::Stop
+            }
+            Decision::Resize(resources) => {
+                let one = self.trial(trial);
+                one.resources = Some(resources);
+                one.state = State::Pausing(reason.clone());
+                Verdict::Pause
+            }
+            Decision::Exploit { from, .. } if self.trial(from).checkpoints == 0 => {
+                self.refuse_exploit(trial);
+                out.push(ExperimentCommand::Record(Record::ExploitRefused { trial }));
+                Verdict::Continue
+            }
+            Decision::Exploit { from, with } => {
+                let one = self.trial(trial);
+                one.exploit = Some(Exploit { from, with, reason: reason.clone() });
+                one.state = State::Pausing(reason.clone());
+                if from == trial { Verdict::Pause } else { Verdict::Stop }
+            }
+        };
+        self.decide(trial, number, verdict, reason, out);
+    }
+
+    fn decide(&mut self, trial: TrialId, number: u64, verdict: Verdict, reason: String, out: &mut Out) {
+        let free = if verdict == Verdict::Continue { self.free_until(trial, number) } else { 0 };
+        self.trial(trial).free = free;
+        out.push(ExperimentCommand::Decide { trial, number, verdict, free, reason });
+    }
+
+    /// EXP-2: up to which report nothing can be decided but that the trial goes on.
+    pub(super) fn free_until(&self, trial: TrialId, number: u64) -> u64 {
+        if self.options.asks_judge {
+            return number;
+        }
+        let Some(scheduler) = &self.scheduler else { return number };
+        let mut first = scheduler.undecided_before(trial);
+        for (name, limit) in &self.options.stop {
+            first = first.min(if name == "training_iteration" { *limit } else { 0.0 });
+        }
+        // One less than the first report that counts.
+        let last = (first.ceil() - 1.0).clamp(0.0, 1e15);
+        number.max(last as u64)
+    }
+
+    /// Who holds what, for a scheduler that changes it.
+    pub fn holdings(&mut self, base: &Resources, free: &Resources) {
+        let Some(scheduler) = &mut self.scheduler else { return };
+        let holding = |(index, trial): (usize, &super::Trial)| {
+            let now = match trial.state {
+                State::Running | State::Judging(_) => trial.resources.clone().unwrap_or_else(|| base.clone()),
+                State::Pending | State::Submitted | State::Paused | State::Pausing(_) => Resources::default(),
+                _ => return None,
+            };
+            Some(Holding { trial: TrialId(index as u64), base: base.clone(), now })
+        };
+        let holdings: Vec<Holding> = self.trials.iter().enumerate().filter_map(holding).collect();
+        scheduler.on_resources(&holdings, free);
+    }
+
+    /// How many checkpoints there are that others may go on from.
+    pub fn set_checkpoints(&mut self, trial: TrialId, count: u64) {
+        self.trial(trial).checkpoints = count;
+    }
+
+    pub fn changes_resources(&self) -> bool {
+        matches!(self.scheduler, Some(super::AnyScheduler::ResourceChanging(_)))
+    }
+
+    /// What of a result is enough to decide the same again.
+    fn recorded(&self, result: &Metrics) -> Metrics {
+        let mut kept = Metrics::default();
+        let names = self.scheduler.iter().flat_map(|scheduler| scheduler.looks_at());
+        for name in names.chain(ALWAYS_RECORDED.map(str::to_owned)) {
+            if let Some(value) = number_of(result, &name) {
+                kept.set_default(&name, Value::Float(value));
+            }
+        }
+        kept
+    }
+}
+
+fn has(result: &Metrics, name: &str) -> bool {
+    let mut found = false;
+    result.for_each_flat(&mut |key, _| found |= key == name);
+    found
+}
+
+fn number_of(result: &Metrics, name: &str) -> Option<f64> {
+    if let Some(value) = result.get(name) {
+        return value.as_f64();
+    }
+    let mut found = None;
+    result.for_each_flat(&mut |key, value| {
+        if key == name {
+            found = value.as_f64();
+        }
+    });
+    found
+}

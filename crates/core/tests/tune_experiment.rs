@@ -1,0 +1,402 @@
+//! The experiment machine: scripts of what happens, and what it wants done.
+
+use carril_core::tune::experiment::{
+    Answer, Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, ExperimentOptions, Judged, Question, Record,
+    Resuming, RunEnd, Verdict,
+};
+use carril_core::tune::scheduler::{
+    AnyScheduler, Asha, AshaOptions, Fifo, HyperBand, HyperBandOptions, Mutation, MutationOptions, Pbt, PbtOptions,
+    Target,
+};
+use carril_core::tune::search::{AnySearcher, Basic, BasicOptions};
+use carril_core::tune::space::{Domain, Node};
+use carril_core::tune::{Mode, TrialId};
+use carril_types::{Metrics, Value};
+
+/// Carries out what the machine wants, in a world with so many places, and keeps a record of all of it.
+struct World {
+    machine: Experiment,
+    places: usize,
+    running: Vec<TrialId>,
+    waiting: Option<TrialId>,
+    reports: Vec<u64>,
+    records: Vec<Record>,
+    verdicts: Vec<(TrialId, u64, Verdict, u64)>,
+    questions: Vec<(u64, Question)>,
+    adopted: Vec<(TrialId, TrialId)>,
+    end: Option<ExperimentEnd>,
+}
+
+fn space() -> Node {
+    Node::Map(vec![("x".into(), Node::Domain(Domain::uniform(0.0, 1.0).unwrap()))])
+}
+
+fn basic(samples: u64) -> AnySearcher {
+    let options = BasicOptions { num_samples: Some(samples), seed: 7, ..BasicOptions::default() };
+    AnySearcher::Basic(Basic::new(space(), options).unwrap())
+}
+
+fn target() -> Target {
+    Target::new("training_iteration", "loss", Mode::Min)
+}
+
+impl World {
+    fn new(places: usize, machine: Experiment) -> Self {
+        let mut world = Self {
+            machine,
+            places,
+            running: Vec::new(),
+            waiting: None,
+            reports: Vec::new(),
+            records: Vec::new(),
+            verdicts: Vec::new(),
+            questions: Vec::new(),
+            adopted: Vec::new(),
+            end: None,
+        };
+        world.tell(ExperimentEvent::Begun);
+        world
+    }
+
+    fn fifo(places: usize, samples: u64, options: ExperimentOptions) -> Self {
+        let fifo = AnyScheduler::Fifo(Fifo::default());
+        Self::new(places, Experiment::new(options, Some(basic(samples)), Some(fifo)))
+    }
+
+    fn tell(&mut self, event: ExperimentEvent) {
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for command in self.machine.on_event(event) {
+                match command {
+                    ExperimentCommand::Ask { question, about } => self.questions.push((question, about)),
+                    ExperimentCommand::Submit { trial, .. } => {
+                        assert!(self.waiting.is_none(), "EXP-1: one at most waits for room");
+                        self.waiting = Some(trial);
+                    }
+                    ExperimentCommand::Adopt { trial, from } => self.adopted.push((trial, from)),
+                    ExperimentCommand::Decide { trial, number, verdict, free, .. } => {
+                        self.verdicts.push((trial, number, verdict, free));
+                    }
+                    ExperimentCommand::StopTrial { trial, .. } => {
+                        self.leave(trial);
+                        events.push(ExperimentEvent::RunEnded { trial, end: RunEnd::Aborted("told to".into()) });
+                    }
+                    ExperimentCommand::Record(record) => self.records.push(record),
+                    ExperimentCommand::End(end) => {
+                        assert!(self.end.is_none(), "it ends once");
+                        self.end = Some(end);
+                    }
+                    ExperimentCommand::LogPolicy(_) | ExperimentCommand::Warn(_) => {}
+                }
+            }
+            if let Some(trial) = self.waiting.filter(|_| self.running.len() < self.places) {
+                self.waiting = None;
+                self.running.push(trial);
+                self.reports.resize(self.reports.len().max(trial.0 as usize + 1), 0);
+                events.push(ExperimentEvent::Placed { trial });
+            }
+        }
+    }
+
+    fn leave(&mut self, trial: TrialId) {
+        self.running.retain(|running| *running != trial);
+        self.waiting = self.waiting.filter(|waiting| *waiting != trial);
+    }
+
+    /// The trial reports, and leaves if it is told to. Returns what it was told.
+    fn report(&mut self, trial: u64, loss: f64) -> Verdict {
+        let id = TrialId(trial);
+        self.reports[trial as usize] += 1;
+        let number = self.reports[trial as usize];
+        let result = Metrics(vec![
+            ("loss".into(), Value::Float(loss)),
+            ("training_iteration".into(), Value::Int(number as i64)),
+        ]);
+        self.tell(ExperimentEvent::Reported { trial: id, number, result });
+        let verdict = self.verdicts.iter().rev().find(|(of, at, ..)| *of == id && *at == number);
+        let verdict = verdict.map_or(Verdict::Continue, |(_, _, verdict, _)| *verdict);
+        if matches!(verdict, Verdict::Stop | Verdict::Pause) {
+            self.finish(trial);
+        }
+        verdict
+    }
+
+    fn finish(&mut self, trial: u64) {
+        self.leave(TrialId(trial));
+        self.tell(ExperimentEvent::RunEnded { trial: TrialId(trial), end: RunEnd::Finished });
+    }
+
+    fn fail(&mut self, trial: u64) {
+        self.leave(TrialId(trial));
+        self.tell(ExperimentEvent::RunEnded { trial: TrialId(trial), end: RunEnd::Failed("ValueError: no".into()) });
+    }
+
+    fn ended(&self) -> Vec<u64> {
+        let ended = self.records.iter().filter_map(|record| match record {
+            Record::Ended(ended) => Some(ended.trial.0),
+            _ => None,
+        });
+        ended.collect()
+    }
+}
+
+#[test]
+fn trials_run_as_long_as_there_is_room_and_the_next_is_made_when_one_has_it() {
+    let mut world = World::fifo(2, 4, ExperimentOptions::default());
+    assert_eq!(world.running, [TrialId(0), TrialId(1)]);
+    assert_eq!((world.waiting, world.machine.len()), (Some(TrialId(2)), 3), "EXP-1: one is made ahead");
+    world.report(0, 1.0);
+    world.finish(0);
+    assert_eq!(world.running, [TrialId(1), TrialId(2)]);
+    for trial in [1, 2, 3] {
+        world.finish(trial);
+    }
+    assert_eq!(world.ended(), [0, 1, 2, 3]);
+    assert_eq!(world.end, Some(ExperimentEnd::Finished("every trial has ended".into())));
+}
+
+#[test]
+fn a_failed_trial_does_not_stop_the_others_unless_that_is_asked_for() {
+    let mut world = World::fifo(1, 2, ExperimentOptions::default());
+    world.fail(0);
+    world.finish(1);
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
+    let options = ExperimentOptions { fail_fast: true, ..ExperimentOptions::default() };
+    let mut world = World::fifo(2, 5, options);
+    world.fail(0);
+    assert!(world.running.is_empty(), "the others were stopped");
+    assert!(matches!(&world.end, Some(ExperimentEnd::Failed(reason)) if reason.contains("ValueError")));
+}
+
+#[test]
+fn a_rule_stops_a_trial_at_the_report_that_meets_it_and_reports_before_that_need_not_ask() {
+    let stop = vec![("training_iteration".to_owned(), 3.0)];
+    let mut world = World::fifo(1, 1, ExperimentOptions { stop, ..ExperimentOptions::default() });
+    assert_eq!(world.report(0, 1.0), Verdict::Continue);
+    assert_eq!(world.verdicts.last().unwrap().3, 2, "EXP-2: the second report is free, the third is not");
+    assert_eq!(world.report(0, 1.0), Verdict::Continue);
+    assert_eq!(world.report(0, 1.0), Verdict::Stop);
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
+    let stop = vec![("loss".to_owned(), 3.0)];
+    let mut world = World::fifo(1, 1, ExperimentOptions { stop, ..ExperimentOptions::default() });
+    assert_eq!(world.report(0, 1.0), Verdict::Continue);
+    assert_eq!(world.verdicts.last().unwrap().3, 1, "any report may meet a rule about a metric");
+    assert_eq!(world.report(0, 3.5), Verdict::Stop);
+}
+
+fn asha(world_places: usize, samples: u64) -> World {
+    let options = AshaOptions { max_t: 9.0, reduction_factor: 3.0, ..AshaOptions::new(target()) };
+    let scheduler = AnyScheduler::Asha(Asha::new(options).unwrap());
+    let metric = Some(("loss".to_owned(), Mode::Min));
+    let options = ExperimentOptions { metric, ..ExperimentOptions::default() };
+    World::new(world_places, Experiment::new(options, Some(basic(samples)), Some(scheduler)))
+}
+
+#[test]
+fn asha_stops_the_bad_one_at_its_rung_and_leaves_the_reports_between_rungs_alone() {
+    let mut world = asha(3, 3);
+    assert_eq!(world.report(0, 1.0), Verdict::Continue);
+    assert_eq!(world.verdicts.last().unwrap().3, 2, "the next rung is at 3");
+    assert_eq!(world.report(1, 2.0), Verdict::Stop);
+    assert_eq!(world.report(2, 0.5), Verdict::Continue);
+    let told = |world: &World| world.records.iter().filter(|record| matches!(record, Record::Told { .. })).count();
+    let before = told(&world);
+    world.report(0, 1.0);
+    assert_eq!(told(&world), before, "what decides nothing is not written down");
+}
+
+#[test]
+fn a_metric_that_nobody_reports_ends_the_experiment_with_the_names_that_there_are() {
+    let mut world = asha(1, 5);
+    let result = Metrics(vec![("los".into(), Value::Float(1.0))]);
+    world.tell(ExperimentEvent::Reported { trial: TrialId(0), number: 1, result });
+    world.finish(0);
+    let Some(ExperimentEnd::Failed(reason)) = &world.end else { panic!("{:?}", world.end) };
+    assert!(reason.contains("`loss`") && reason.contains("`los`"), "{reason}");
+}
+
+#[test]
+fn hyperband_pauses_trials_until_their_bracket_is_there_and_brings_the_best_to_the_end() {
+    let options = HyperBandOptions { max_t: 4.0, reduction_factor: 2.0, ..HyperBandOptions::new(target()) };
+    let scheduler = AnyScheduler::HyperBand(HyperBand::new(options).unwrap());
+    let machine = Experiment::new(ExperimentOptions::default(), Some(basic(4)), Some(scheduler));
+    let mut world = World::new(1, machine);
+    for _ in 0..200 {
+        let Some(trial) = world.running.first().copied() else { break };
+        // The smaller its number, the better it is.
+        world.report(trial.0, trial.0 as f64);
+    }
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "{:?}", world.end);
+    assert_eq!(world.ended().len(), 4);
+    assert_eq!(*world.ended().last().unwrap(), 0, "the best one goes on longest");
+    assert!(world.records.iter().any(|record| matches!(record, Record::Paused { .. })));
+}
+
+fn pbt(places: usize, samples: u64, asks: bool) -> World {
+    let options = PbtOptions { perturbation_interval: 2.0, ..PbtOptions::new(target()) };
+    let lr = if asks { Mutation::Ask } else { Mutation::Choices(vec![Value::Int(1), Value::Int(2)]) };
+    let mutations = MutationOptions::new(vec![("x".into(), lr)]);
+    let scheduler = AnyScheduler::Pbt(Pbt::new(options, mutations).unwrap());
+    let machine = Experiment::new(ExperimentOptions::default(), Some(basic(samples)), Some(scheduler));
+    World::new(places, machine)
+}
+
+#[test]
+fn a_bad_member_of_a_population_goes_on_from_a_good_one_if_that_has_a_checkpoint() {
+    for checkpoints in [0, 1] {
+        let mut world = pbt(2, 2, false);
+        for trial in [0, 1] {
+            world.machine.set_checkpoints(TrialId(trial), checkpoints);
+        }
+        world.report(0, 1.0);
+        world.report(0, 1.0);
+        world.report(1, 9.0);
+        let verdict = world.report(1, 9.0);
+        if checkpoints == 0 {
+            assert_eq!(verdict, Verdict::Continue, "there is nothing to go on from");
+            assert!(world.records.iter().any(|record| matches!(record, Record::ExploitRefused { .. })));
+            continue;
+        }
+        assert_eq!(verdict, Verdict::Stop, "it leaves its own work");
+        assert_eq!(world.adopted, [(TrialId(1), TrialId(0))]);
+        assert!(world.running.contains(&TrialId(1)), "and goes on at once, since there is room");
+        let exploited = world.records.iter().find_map(|record| match record {
+            Record::Exploited { trial, from, config, .. } => Some((*trial, *from, config.clone())),
+            _ => None,
+        });
+        let (trial, from, config) = exploited.unwrap();
+        assert_eq!((trial, from), (TrialId(1), TrialId(0)));
+        assert_eq!(world.machine.config(TrialId(1)), &config);
+    }
+}
+
+#[test]
+fn what_the_user_draws_is_asked_before_a_trial_goes_on_from_another() {
+    let mut world = pbt(2, 2, true);
+    let asked: Vec<u64> = world.questions.iter().map(|(question, _)| *question).collect();
+    assert!(!asked.is_empty() || world.machine.len() == 2);
+    for question in asked {
+        answer_resolve(&mut world, question);
+    }
+    while let Some((question, _)) = world.questions.pop() {
+        answer_resolve(&mut world, question);
+    }
+    for trial in [0, 1] {
+        world.machine.set_checkpoints(TrialId(trial), 1);
+    }
+    world.report(0, 1.0);
+    world.report(0, 1.0);
+    world.report(1, 9.0);
+    world.report(1, 9.0);
+    if let Some((question, Question::Resolve { explored: true, .. })) = world.questions.pop() {
+        assert!(!world.running.contains(&TrialId(1)), "it waits for the answer");
+        answer_resolve(&mut world, question);
+    }
+    assert!(world.running.contains(&TrialId(1)));
+}
+
+fn answer_resolve(world: &mut World, question: u64) {
+    let config = Metrics(vec![("x".into(), Value::Int(5))]);
+    world.questions.retain(|(number, _)| *number != question);
+    let answer = Answer::Resolved { config, names: None, resources: None };
+    world.tell(ExperimentEvent::Answered { question, answer });
+}
+
+#[test]
+fn a_searcher_of_the_users_is_asked_one_trial_at_a_time() {
+    let options = ExperimentOptions { most: Some(3), ..ExperimentOptions::default() };
+    let machine = Experiment::new(options, None, Some(AnyScheduler::Fifo(Fifo::default())));
+    let mut world = World::new(1, machine);
+    for number in 0..3 {
+        let (question, about) = world.questions.pop().expect("it asks for the next trial");
+        assert_eq!(about, Question::Suggest { trial: TrialId(number) });
+        assert!(world.questions.is_empty());
+        let config = Metrics(vec![("x".into(), Value::Int(number as i64))]);
+        world.tell(ExperimentEvent::Answered { question, answer: Answer::Config(config) });
+        if number > 0 {
+            world.finish(number - 1);
+        }
+    }
+    world.finish(2);
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
+}
+
+#[test]
+fn a_searcher_that_wants_to_wait_is_asked_again_when_a_trial_has_ended_and_not_for_ever() {
+    let machine =
+        Experiment::new(ExperimentOptions::default(), None, Some(AnyScheduler::Fifo(Fifo::default())));
+    let mut world = World::new(2, machine);
+    let (question, _) = world.questions.pop().unwrap();
+    world.tell(ExperimentEvent::Answered { question, answer: Answer::Config(Metrics::default()) });
+    let (question, _) = world.questions.pop().unwrap();
+    world.tell(ExperimentEvent::Answered { question, answer: Answer::NotNow });
+    assert!(world.questions.is_empty());
+    world.finish(0);
+    let (question, _) = world.questions.pop().expect("asked again");
+    world.tell(ExperimentEvent::Answered { question, answer: Answer::NotNow });
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "EXP-5: nothing runs that it could wait for");
+}
+
+#[test]
+fn a_judge_in_the_driver_has_the_first_word_and_may_end_it_all() {
+    let options = ExperimentOptions { asks_judge: true, ..ExperimentOptions::default() };
+    let mut world = World::fifo(2, 5, options);
+    world.report(0, 1.0);
+    let (question, _) = world.questions.pop().unwrap();
+    let judged = |judged, stop_all| Answer::Judged { judged, reason: "says the user".into(), stop_all };
+    world.tell(ExperimentEvent::Answered { question, answer: judged(Judged::Continue, false) });
+    assert_eq!(world.verdicts.last().unwrap().2, Verdict::Continue);
+    world.report(1, 1.0);
+    let (question, _) = world.questions.pop().unwrap();
+    world.tell(ExperimentEvent::Answered { question, answer: judged(Judged::Stop, true) });
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
+    assert!(world.ended().contains(&0) && world.ended().contains(&1), "what ran has ended well");
+}
+
+#[test]
+fn what_is_interrupted_has_not_ended_and_goes_on_when_the_records_are_replayed() {
+    let mut world = asha(2, 6);
+    world.report(0, 1.0);
+    world.report(1, 2.0);
+    world.report(0, 1.0);
+    world.tell(ExperimentEvent::StopRequested { reason: "interrupted".into() });
+    assert_eq!(world.end, Some(ExperimentEnd::Stopped("interrupted".into())));
+    let ended = world.ended();
+    let records: Vec<(Record, Option<Metrics>)> = world.records.iter().cloned().map(|one| (one, None)).collect();
+
+    let mut again = asha(0, 6);
+    again.machine = {
+        let options = AshaOptions { max_t: 9.0, reduction_factor: 3.0, ..AshaOptions::new(target()) };
+        let scheduler = AnyScheduler::Asha(Asha::new(options).unwrap());
+        Experiment::new(ExperimentOptions::default(), Some(basic(6)), Some(scheduler))
+    };
+    again.machine.replay(records, Resuming::default());
+    again.places = 2;
+    (again.running, again.waiting, again.records) = (Vec::new(), None, Vec::new());
+    again.tell(ExperimentEvent::Begun);
+    for trial in &again.running {
+        assert!(!ended.contains(&trial.0), "what has ended is not run again");
+        assert_eq!(again.machine.config(*trial), world.machine.config(*trial));
+    }
+    assert!(again.running.contains(&TrialId(0)));
+}
+
+#[test]
+fn the_time_budget_ends_what_runs_and_what_waits_well() {
+    let mut world = asha(2, 20);
+    world.tell(ExperimentEvent::EnoughSeen { reason: "the time budget is used up".into() });
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
+    assert!(world.records.iter().all(|record| !matches!(record, Record::Ended(ended) if ended.error.is_some())));
+}
+
+#[test]
+fn at_most_so_many_trials_run_at_a_time() {
+    let options = ExperimentOptions { max_concurrent: Some(2), ..ExperimentOptions::default() };
+    let mut world = World::fifo(10, 6, options);
+    let mut most = 0;
+    while let Some(trial) = world.running.first().copied() {
+        most = most.max(world.running.len());
+        world.finish(trial.0);
+    }
+    assert_eq!((most, world.ended().len()), (2, 6));
+}

@@ -1,0 +1,515 @@
+//! One experiment in the head: its machine, its files, its watchers. Its trials are runs; what concerns all runs is the head's.
+
+mod names;
+mod records;
+mod talking;
+
+use std::time::Duration;
+
+use carril_core::tune::TrialId;
+use carril_core::tune::experiment::{
+    Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, Record, Resuming, RunEnd, Verdict,
+};
+use carril_core::tune::spec::ExperimentSpec;
+use carril_proto::v1;
+use carril_store::Storage;
+use carril_types::{ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value};
+
+use self::names::{Names, policy_line};
+use self::records::line_of;
+use crate::outside::{ExperimentDisk, ExperimentOpened, Outside};
+use crate::watchers::Watchers;
+
+pub(crate) use self::talking::answer_of;
+
+/// Watchers that do not want every report are told of a trial's last one this often, in seconds.
+const PROGRESS_EVERY: f64 = 0.2;
+/// How often the owner's record is renewed.
+pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// A trial as the head knows it, beyond what the machine does.
+struct Known {
+    names: Names,
+    config: Metrics,
+    /// What it reserves, where that is its own.
+    resources: Option<Resources>,
+    /// The run that it is at present.
+    run: Option<RunId>,
+    /// A checkpoint of another trial is being copied to it; what is to be done then.
+    adopting: bool,
+    waits_for_adoption: Option<(Option<Resources>, u64)>,
+    last_progress: f64,
+    last: Metrics,
+    iterations: u64,
+    seconds: f64,
+    checkpoint: Option<String>,
+    ended: Option<v1::RunEnded>,
+}
+
+/// What the head with all runs is to do for an experiment.
+pub(crate) enum Wish {
+    Submit { trial: TrialId, request: Box<v1::RunRequest> },
+    Stop { run: RunId, reason: String, force: bool },
+    Decide { run: RunId, number: u64, verdict: Verdict, free: u64 },
+    Adopt { trial: TrialId, to: Storage, from: Storage },
+    DropPool,
+}
+
+pub(crate) struct ExperimentRun {
+    pub id: RunId,
+    pub spec: ExperimentSpec,
+    function: String,
+    environment: std::collections::HashMap<String, String>,
+    machine: Experiment,
+    pub watchers: Watchers,
+    disk: Box<dyn ExperimentDisk>,
+    storage: Option<Storage>,
+    pub location: String,
+    /// With which the ids of its trials begin.
+    prefix: String,
+    trials: Vec<Known>,
+    pub wishes: Vec<Wish>,
+    started: f64,
+    status: RunStatus,
+    pub ended: bool,
+    forced: bool,
+    live: std::collections::BTreeSet<RunId>,
+}
+
+impl ExperimentRun {
+    pub fn new(
+        id: RunId,
+        spec: ExperimentSpec,
+        request: v1::ExperimentRequest,
+        opened: ExperimentOpened,
+        now: f64,
+    ) -> Result<Self, Failure> {
+        let constants: Vec<Value> = request.constants.unwrap_or_default().items.into_iter().map(Into::into).collect();
+        let wrong = |text: String| Failure::new(ErrorCode::InvalidConfig, text);
+        let machine = spec.build(&constants, opened.seed).map_err(wrong)?;
+        let prefix = opened.id.get(..5).unwrap_or(&opened.id).to_owned();
+        let mut run = Self {
+            id,
+            function: request.function,
+            environment: request.environment,
+            machine,
+            watchers: Watchers::new(),
+            disk: opened.disk,
+            location: opened.storage.location().to_owned(),
+            storage: Some(opened.storage),
+            prefix,
+            trials: Vec::new(),
+            wishes: Vec::new(),
+            started: now,
+            status: RunStatus::Running,
+            ended: false,
+            forced: false,
+            live: Default::default(),
+            spec,
+        };
+        run.restore(opened.lines);
+        Ok(run)
+    }
+
+    /// What earlier heads have done.
+    fn restore(&mut self, lines: Vec<Metrics>) {
+        let mut records = Vec::new();
+        for line in lines {
+            let Some(read) = records::read(&line) else { continue };
+            if let Record::Made { trial, config, resources, .. } = &read.record {
+                let known = Known::new(read.names.clone().unwrap_or_default(), config.clone());
+                let known = Known { resources: resources.clone(), ..known };
+                // One that was begun anew has another directory.
+                if let Some(before) = self.trials.get_mut(trial.0 as usize) {
+                    *before = known;
+                    continue;
+                }
+                self.trials.push(known);
+            }
+            let trial = read.trial();
+            let Some(known) = self.trials.get_mut(trial.0 as usize) else { continue };
+            match &read.record {
+                Record::Exploited { config, .. } => known.config = config.clone(),
+                Record::Ended(_) => {
+                    known.last = read.last.clone().unwrap_or_default();
+                    known.iterations = read.iterations;
+                    known.seconds = read.seconds;
+                    known.checkpoint = read.checkpoint.clone();
+                    known.ended = Some(read.ending());
+                }
+                Record::Chosen { .. } => known.ended = None,
+                _ => {}
+            }
+            records.push((read.record, read.last));
+        }
+        let resuming =
+            Resuming { errored: self.spec.resume_errored, leaves_unfinished: self.spec.leave_unfinished };
+        self.machine.replay(records, resuming);
+        self.begin_failed_anew();
+        // What has ended is in the files, for whoever wants to know.
+        let goes_on = |known: &Known| known.ended.is_none() || self.spec.resume_errored;
+        let left: Vec<u64> = (0..).zip(&self.trials).filter(|(_, known)| goes_on(known)).map(|(at, _)| at).collect();
+        for number in left {
+            self.tell_made(TrialId(number));
+            self.tell_state(TrialId(number), "pending", "an earlier head has left it");
+        }
+    }
+
+    /// What failed and is to be run again from its beginning gets a directory of its own.
+    fn begin_failed_anew(&mut self) {
+        if !self.spec.restart_errored {
+            return;
+        }
+        for index in 0..self.trials.len() {
+            let known = &mut self.trials[index];
+            if !known.ended.as_ref().is_some_and(|ended| ended.status == "failed") {
+                continue;
+            }
+            known.names.directory.push_str("_again");
+            let (names, config) = (known.names.clone(), known.config.clone());
+            *known = Known { resources: known.resources.clone(), ..Known::new(names.clone(), config.clone()) };
+            let (trial, resources) = (TrialId(index as u64), known.resources.clone());
+            let all = || self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
+            let amounts = resources.clone().unwrap_or_else(all);
+            let given = Some((names.name.clone(), names.directory.clone()));
+            let record = Record::Made { trial, config, names: given, resources };
+            self.disk.append(&line_of(&record, self.started, Some(&names), amounts, None));
+        }
+    }
+
+    pub fn on_event(&mut self, event: ExperimentEvent, outside: &mut dyn Outside) {
+        if self.ended {
+            return;
+        }
+        let commands = self.machine.on_event(event);
+        for command in commands {
+            self.carry_out(command, outside);
+        }
+    }
+
+    fn carry_out(&mut self, command: ExperimentCommand, outside: &mut dyn Outside) {
+        match command {
+            ExperimentCommand::Ask { question, about } => self.tell(talking::question(question, about)),
+            ExperimentCommand::Submit { trial, resources, free } => {
+                let known = &mut self.trials[trial.0 as usize];
+                if known.adopting {
+                    known.waits_for_adoption = Some((resources, free));
+                } else {
+                    self.submit(trial, resources, free, outside);
+                }
+            }
+            ExperimentCommand::Adopt { trial, from } => self.adopt(trial, from),
+            ExperimentCommand::Decide { trial, number, verdict, free, reason } => {
+                if verdict != Verdict::Continue && verdict != Verdict::Save {
+                    self.tell_state(trial, "stopping", &reason);
+                }
+                if let Some(run) = self.trials[trial.0 as usize].run.clone() {
+                    self.wishes.push(Wish::Decide { run, number, verdict, free });
+                }
+            }
+            ExperimentCommand::StopTrial { trial, reason } => {
+                if let Some(run) = self.trials[trial.0 as usize].run.clone() {
+                    self.wishes.push(Wish::Stop { run, reason, force: self.forced });
+                }
+            }
+            ExperimentCommand::Record(record) => self.write_down(record, outside),
+            ExperimentCommand::LogPolicy(policy) => {
+                let line = policy_line(&policy, |trial| self.trials[trial.0 as usize].names.id.clone());
+                let of = format!("pbt_policy_{}.txt", self.trials[policy.trial.0 as usize].names.id);
+                for name in ["pbt_global.txt", &of] {
+                    if let Err(failure) = self.disk.log(name, &line) {
+                        self.warn(failure.message);
+                    }
+                }
+            }
+            ExperimentCommand::Warn(text) => self.warn(text),
+            ExperimentCommand::End(end) => self.end(end, outside),
+        }
+    }
+
+    fn write_down(&mut self, record: Record, outside: &mut dyn Outside) {
+        let now = outside.now();
+        let mut names = None;
+        match &record {
+            Record::Made { trial, config, names: given, resources } => {
+                let varying = self.spec.space.varying();
+                let own = Names::new(&self.prefix, &self.spec.trainable, *trial, config, &varying, given.as_ref(), now);
+                names = Some(own.clone());
+                let known = Known { resources: resources.clone(), ..Known::new(own, config.clone()) };
+                self.trials.push(known);
+            }
+            Record::Exploited { trial, config, .. } => self.trials[trial.0 as usize].config = config.clone(),
+            _ => {}
+        }
+        let known = self.trials.get(records::trial_of(&record).0 as usize);
+        let ended = known.map(|known| records::Ended {
+            metrics: &known.last,
+            iterations: known.iterations,
+            seconds: known.seconds,
+            checkpoint: known.checkpoint.as_deref(),
+        });
+        let own = known.and_then(|known| known.resources.clone());
+        let resources = own.unwrap_or_else(|| self.spec.run.resources_per_worker.times(self.spec.run.num_workers));
+        let line = line_of(&record, now, names.as_ref(), resources, ended);
+        self.disk.append(&line);
+        match record {
+            Record::Made { trial, .. } => self.tell_made(trial),
+            Record::Paused { trial, reason } => self.tell_state(trial, "paused", &reason),
+            Record::Exploited { trial, reason, .. } => {
+                let changed = v1::TrialChanged {
+                    trial: trial.0,
+                    state: "paused".into(),
+                    reason,
+                    made: Some(self.made(trial)),
+                };
+                self.tell(changed);
+            }
+            Record::Ended(ended) => {
+                let known = &mut self.trials[ended.trial.0 as usize];
+                let mut told = known.ended.take().unwrap_or_default();
+                if ended.error.is_none() {
+                    // How the process went is of no interest when it was told to go.
+                    told.status = "finished".into();
+                    told.failure = None;
+                }
+                let state = if ended.error.is_some() { "error" } else { "terminated" };
+                told.headline = ended.error.clone().unwrap_or_else(|| ended.reason.clone());
+                self.tell_state(ended.trial, state, &told.headline.clone());
+                self.tell_of_trial(ended.trial, told);
+            }
+            _ => {}
+        }
+    }
+
+    fn submit(&mut self, trial: TrialId, resources: Option<Resources>, free: u64, outside: &mut dyn Outside) {
+        let _ = outside;
+        let known = &mut self.trials[trial.0 as usize];
+        known.ended = None;
+        let names = &known.names;
+        let spec = RunSpec {
+            name: names.directory.clone(),
+            storage_path: self.location.clone(),
+            resources_per_worker: resources.unwrap_or_else(|| self.spec.run.resources_per_worker.clone()),
+            on_existing: OnExisting::Reuse,
+            trial: Some(TrialSpec {
+                experiment: self.id.as_str().to_owned(),
+                number: trial.0,
+                id: names.id.clone(),
+                tag: names.tag.clone(),
+                reuse: self.spec.reuse,
+                own_directory: self.spec.own_directory,
+                free,
+            }),
+            ..self.spec.run.clone()
+        };
+        let request = v1::RunRequest {
+            spec: serde_json::to_string(&spec).expect("a specification of plain fields is always JSON"),
+            config: Some(Value::Map(known.config.clone()).into()),
+            function: self.function.clone(),
+            environment: self.environment.clone(),
+        };
+        self.wishes.push(Wish::Submit { trial, request: Box::new(request) });
+    }
+
+    fn adopt(&mut self, trial: TrialId, from: TrialId) {
+        let Some(storage) = &self.storage else { return };
+        let place = |trial: TrialId| storage.join(&self.trials[trial.0 as usize].names.directory);
+        let (to, source) = (place(trial), place(from));
+        self.trials[trial.0 as usize].adopting = true;
+        if trial == from {
+            return self.trials[trial.0 as usize].adopting = false;
+        }
+        self.wishes.push(Wish::Adopt { trial, to, from: source });
+    }
+
+    pub fn on_adopted(&mut self, trial: TrialId, result: Result<Option<String>, Failure>, outside: &mut dyn Outside) {
+        let known = &mut self.trials[trial.0 as usize];
+        known.adopting = false;
+        let waiting = known.waits_for_adoption.take();
+        let own = known.names.name.clone();
+        match result {
+            Ok(Some(_)) => {}
+            Ok(None) => self.warn(format!("`{own}` goes on from its own checkpoint: the other trial has none any more")),
+            Err(failure) => self.warn(format!("`{own}` goes on from its own checkpoint: {}", failure.message)),
+        }
+        if let Some((resources, free)) = waiting {
+            self.submit(trial, resources, free, outside);
+        }
+    }
+
+    /// The run of the trial has begun to exist, or cannot.
+    pub fn on_submitted(&mut self, trial: TrialId, run: RunId) {
+        self.live.insert(run.clone());
+        self.trials[trial.0 as usize].run = Some(run);
+    }
+
+    pub fn on_waits(&mut self, trial: TrialId, reason: &str) {
+        self.tell_state(trial, "pending", reason);
+    }
+
+    pub fn on_started(&mut self, trial: TrialId) {
+        self.tell_state(trial, "running", "");
+    }
+
+    /// Something was told of the run of a trial.
+    pub fn on_trial_event(
+        &mut self,
+        trial: TrialId,
+        event: v1::RunEvent,
+        checkpoints: u64,
+        outside: &mut dyn Outside,
+    ) -> Option<ExperimentEvent> {
+        use v1::run_event::Kind;
+        self.machine.set_checkpoints(trial, checkpoints);
+        let known = self.trials.get_mut(trial.0 as usize)?;
+        match event.kind {
+            Some(Kind::Reported(report)) => {
+                let number = report.iteration;
+                let result: Metrics = report.metrics.clone().unwrap_or_default().into();
+                known.iterations = number;
+                known.seconds = result.get("time_total_s").and_then(Value::as_f64).unwrap_or(known.seconds);
+                known.last = result.clone();
+                if let Some(checkpoint) = &report.checkpoint {
+                    known.checkpoint = checkpoint.path.rsplit('/').next().map(str::to_owned);
+                }
+                let now = outside.now();
+                if self.watchers.want_reports() {
+                    self.tell_of_trial(trial, report);
+                } else if now - known.last_progress >= PROGRESS_EVERY {
+                    known.last_progress = now;
+                    let time_total_s = known.seconds;
+                    let progress =
+                        v1::Progress { iteration: number, metrics: report.metrics, checkpoints, time_total_s };
+                    self.tell_of_trial(trial, progress);
+                }
+                Some(ExperimentEvent::Reported { trial, number, result })
+            }
+            Some(Kind::Ended(ended)) => {
+                if let Some(run) = known.run.take() {
+                    self.live.remove(&run);
+                }
+                let newest = ended.checkpoints.iter().max_by_key(|checkpoint| checkpoint.iteration);
+                if let Some(newest) = newest {
+                    known.checkpoint = newest.path.rsplit('/').next().map(str::to_owned);
+                }
+                if let Some(metrics) = ended.metrics.clone().filter(|metrics| !metrics.entries.is_empty()) {
+                    known.last = metrics.into();
+                }
+                let end = match ended.status.as_str() {
+                    "finished" => RunEnd::Finished,
+                    "failed" => RunEnd::Failed(ended.headline.clone()),
+                    _ => RunEnd::Aborted(ended.headline.clone()),
+                };
+                known.ended = Some(ended);
+                Some(ExperimentEvent::RunEnded { trial, end })
+            }
+            Some(Kind::State(_)) | None => None,
+            Some(kind) => {
+                self.tell_of_trial(trial, v1::RunEvent { kind: Some(kind) });
+                None
+            }
+        }
+    }
+
+    /// For a scheduler that changes what trials hold.
+    pub fn wants_resources(&self) -> bool {
+        self.machine.changes_resources()
+    }
+
+    pub fn tell_resources(&mut self, free: &Resources) {
+        let base = self.spec.run.resources_per_worker.clone();
+        self.machine.holdings(&base, free);
+    }
+
+    pub fn stop(&mut self, reason: String, force: bool, outside: &mut dyn Outside) {
+        self.forced |= force;
+        if force {
+            let live = self.live.iter().cloned();
+            let stops: Vec<Wish> = live.map(|run| Wish::Stop { run, reason: reason.clone(), force }).collect();
+            self.wishes.extend(stops);
+        }
+        self.on_event(ExperimentEvent::StopRequested { reason }, outside);
+    }
+
+    pub fn live_runs(&self) -> Vec<RunId> {
+        self.live.iter().cloned().collect()
+    }
+
+    pub fn flush(&mut self) {
+        if let Err(failure) = self.disk.flush() {
+            self.warn(failure.message);
+        }
+    }
+
+    pub fn on_upkeep_due(&mut self, outside: &mut dyn Outside) {
+        if self.ended {
+            return;
+        }
+        if let Err(failure) = self.disk.renew(outside.now()) {
+            self.warn(failure.message);
+        }
+        outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
+    }
+
+    pub fn summary(&self) -> v1::RunSummary {
+        v1::RunSummary {
+            run_id: self.id.as_str().to_owned(),
+            name: self.spec.name.clone(),
+            path: self.location.clone(),
+            directory: self.location.clone(),
+            status: self.status.name().to_owned(),
+            reason: format!("{} trials, {}", self.trials.len(), self.machine.describe()),
+            started: self.started,
+            iterations: self.trials.len() as u64,
+            ..Default::default()
+        }
+    }
+
+    fn end(&mut self, end: ExperimentEnd, outside: &mut dyn Outside) {
+        let (word, status) = match &end {
+            ExperimentEnd::Finished(_) => ("finished", RunStatus::Finished),
+            ExperimentEnd::Stopped(_) => ("stopped", RunStatus::Aborted),
+            ExperimentEnd::Failed(_) => ("failed", RunStatus::Failed),
+        };
+        let now = outside.now();
+        if let Err(failure) = self.disk.end(word, end.reason(), now) {
+            self.warn(failure.message);
+        }
+        self.status = status;
+        let failure = match &end {
+            ExperimentEnd::Failed(reason) => Some(Failure::new(ErrorCode::InvalidConfig, reason.clone()).into()),
+            _ => None,
+        };
+        let ended = v1::RunEnded {
+            status: status.name().to_owned(),
+            headline: end.reason().to_owned(),
+            failure,
+            seconds: now - self.started,
+            iterations: self.trials.len() as u64,
+            ..Default::default()
+        };
+        self.wishes.push(Wish::DropPool);
+        self.storage = None;
+        self.ended = true;
+        self.tell(ended);
+    }
+}
+
+impl Known {
+    fn new(names: Names, config: Metrics) -> Self {
+        Self {
+            names,
+            config,
+            resources: None,
+            run: None,
+            adopting: false,
+            waits_for_adoption: None,
+            last_progress: 0.0,
+            last: Metrics::default(),
+            iterations: 0,
+            seconds: 0.0,
+            checkpoint: None,
+            ended: None,
+        }
+    }
+}

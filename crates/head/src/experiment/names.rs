@@ -1,0 +1,109 @@
+//! How trials and their directories are called, in the manner that scripts know from Ray.
+
+use carril_core::tune::TrialId;
+use carril_core::tune::scheduler::Policy;
+use carril_types::{Metrics, Value, write_json};
+
+/// The part of a directory's name that tells the parameters has at most so many characters.
+const LONGEST: usize = 100;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Names {
+    pub id: String,
+    pub name: String,
+    pub directory: String,
+    pub tag: String,
+}
+
+impl Names {
+    /// `given` are the names that a function of the user's made.
+    pub fn new(
+        prefix: &str,
+        trainable: &str,
+        trial: TrialId,
+        config: &Metrics,
+        varying: &[Vec<String>],
+        given: Option<&(String, String)>,
+        now: f64,
+    ) -> Self {
+        let id = format!("{prefix}_{:05}", trial.0);
+        let parameters: Vec<String> = varying
+            .iter()
+            .filter_map(|path| Some(format!("{}={}", path.last()?, shown(at(config, path)?))))
+            .collect();
+        let mut tag = trial.0.to_string();
+        if !parameters.is_empty() {
+            tag.push('_');
+            tag.push_str(&parameters.join(","));
+        }
+        let (mut name, mut directory) = match given {
+            Some((name, directory)) => (name.clone(), directory.clone()),
+            None => (String::new(), String::new()),
+        };
+        if name.is_empty() {
+            name = format!("{trainable}_{id}");
+        }
+        if directory.is_empty() {
+            let short: String = tag.chars().take(LONGEST).collect();
+            directory = format!("{}_{}_{}", name, clean(&short), date(now));
+        }
+        Self { id, name, directory: clean(&directory), tag }
+    }
+}
+
+/// What can be part of a file's name everywhere.
+fn clean(text: &str) -> String {
+    let odd = |character: char| character.is_control() || "/\\()[]{}<>:\"'|?* ".contains(character);
+    text.chars().map(|character| if odd(character) { '_' } else { character }).collect()
+}
+
+fn at<'a>(config: &'a Metrics, path: &[String]) -> Option<&'a Value> {
+    let (first, rest) = path.split_first()?;
+    match (config.get(first)?, rest) {
+        (value, []) => Some(value),
+        (Value::Map(inner), rest) => at(inner, rest),
+        _ => None,
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Float(number) => format!("{number:.4}"),
+        Value::Int(number) => number.to_string(),
+        Value::BigInt(digits) => digits.clone(),
+        Value::Text(text) => text.clone(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::None => "None".to_owned(),
+        Value::Object(object) => object.repr.chars().take(20).collect(),
+        Value::List(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join("-")),
+        Value::Map(inner) => {
+            let items: Vec<String> = inner.0.iter().map(|(key, value)| format!("{key}={}", shown(value))).collect();
+            items.join("-")
+        }
+    }
+}
+
+fn date(now: f64) -> String {
+    jiff::Timestamp::from_second(now as i64)
+        .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d_%H-%M-%S").to_string())
+        .unwrap_or_default()
+}
+
+/// What population-based training changed, as a line of the log that it can be replayed from.
+pub(super) fn policy_line(policy: &Policy, id: impl Fn(TrialId) -> String) -> String {
+    let json = |config: &Metrics| {
+        let mut text = String::new();
+        write_json(&mut text, config);
+        text
+    };
+    format!(
+        "[\"{}\", \"{}\", {}, {}, {}, {}]",
+        id(policy.trial),
+        id(policy.from),
+        policy.trial_step,
+        policy.from_step,
+        json(&policy.old_config),
+        json(&policy.new_config)
+    )
+}

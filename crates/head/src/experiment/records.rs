@@ -1,0 +1,200 @@
+//! The lines of `trials.jsonl`: what they say, and how they are read again.
+
+use carril_core::tune::TrialId;
+use carril_core::tune::experiment::{EndedTrial, Record};
+use carril_proto::v1;
+use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
+
+use super::names::Names;
+use super::talking::amounts_of;
+
+/// What is known of a trial when it has ended.
+pub(super) struct Ended<'a> {
+    pub metrics: &'a Metrics,
+    pub iterations: u64,
+    pub seconds: f64,
+    pub checkpoint: Option<&'a str>,
+}
+
+pub(super) fn trial_of(record: &Record) -> TrialId {
+    match record {
+        Record::Made { trial, .. }
+        | Record::Told { trial, .. }
+        | Record::Chosen { trial }
+        | Record::Paused { trial, .. }
+        | Record::Exploited { trial, .. }
+        | Record::ExploitRefused { trial } => *trial,
+        Record::Ended(ended) => ended.trial,
+    }
+}
+
+pub(super) fn line_of(
+    record: &Record,
+    now: f64,
+    names: Option<&Names>,
+    resources: Resources,
+    known: Option<Ended<'_>>,
+) -> Metrics {
+    let text = |text: &str| Value::Text(text.to_owned());
+    let number = |trial: &TrialId| Value::Int(trial.0 as i64);
+    let trial = trial_of(record);
+    let mut line = Metrics::default();
+    let mut put = |key: &str, value: Value| line.0.push((key.to_owned(), value));
+    let event = match record {
+        Record::Made { .. } => "made",
+        Record::Told { .. } => "told",
+        Record::Chosen { .. } => "started",
+        Record::Paused { .. } => "paused",
+        Record::Exploited { .. } => "exploited",
+        Record::ExploitRefused { .. } => "exploit_refused",
+        Record::Ended(_) => "ended",
+    };
+    put("event", text(event));
+    put("at", Value::Float(now));
+    put("trial", number(&trial));
+    match record {
+        Record::Made { config, names: given, resources: own, .. } => {
+            if let Some(names) = names {
+                put("id", text(&names.id));
+                put("name", text(&names.name));
+                put("directory", text(&names.directory));
+                put("tag", text(&names.tag));
+            }
+            put("config", Value::Map(config.clone()));
+            let amounts = resources.iter().map(|(name, amount)| (name.to_owned(), Value::Float(amount)));
+            put("resources", Value::Map(Metrics(amounts.collect())));
+            if given.is_some() {
+                put("named", Value::Bool(true));
+            }
+            if own.is_some() {
+                put("own_resources", Value::Bool(true));
+            }
+            if let Some(exact) = exact(config) {
+                put("exact", exact);
+            }
+        }
+        Record::Told { result, .. } => put("result", Value::Map(result.clone())),
+        Record::Paused { reason, .. } => put("reason", text(reason)),
+        Record::Exploited { from, config, reason, .. } => {
+            put("from", number(from));
+            put("config", Value::Map(config.clone()));
+            put("reason", text(reason));
+            if let Some(exact) = exact(config) {
+                put("exact", exact);
+            }
+        }
+        Record::Chosen { .. } | Record::ExploitRefused { .. } => {}
+        Record::Ended(EndedTrial { reason, error, by_scheduler, .. }) => {
+            put("status", text(if error.is_some() { "error" } else { "terminated" }));
+            put("reason", text(reason));
+            if let Some(known) = known {
+                put("metrics", Value::Map(known.metrics.clone()));
+                put("iterations", Value::Int(known.iterations as i64));
+                put("seconds", Value::Float(known.seconds));
+                put("checkpoint", known.checkpoint.map_or(Value::None, text));
+            }
+            put("error", error.as_deref().map_or(Value::None, text));
+            put("by_scheduler", Value::Bool(*by_scheduler));
+        }
+    }
+    line
+}
+
+/// A config with objects of the user's is written a second time as it was, as text: a reader sees only their reprs.
+fn exact(config: &Metrics) -> Option<Value> {
+    holds_object(&Value::Map(config.clone()))
+        .then(|| Value::Text(serde_json::to_string(config).expect("values of plain kinds are always JSON")))
+}
+
+fn holds_object(value: &Value) -> bool {
+    match value {
+        Value::Object(_) | Value::BigInt(_) => true,
+        Value::List(items) => items.iter().any(holds_object),
+        Value::Map(inner) => inner.0.iter().any(|(_, value)| holds_object(value)),
+        // These texts would be read as numbers.
+        Value::Text(text) => matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity"),
+        _ => false,
+    }
+}
+
+pub(super) struct Read {
+    pub record: Record,
+    pub names: Option<Names>,
+    pub last: Option<Metrics>,
+    pub iterations: u64,
+    pub seconds: f64,
+    pub checkpoint: Option<String>,
+}
+
+impl Read {
+    pub fn trial(&self) -> TrialId {
+        trial_of(&self.record)
+    }
+
+    /// What those are told who watch from now on.
+    pub fn ending(&self) -> v1::RunEnded {
+        let Record::Ended(ended) = &self.record else { return v1::RunEnded::default() };
+        let failure = ended.error.as_ref().map(|error| Failure::new(ErrorCode::UserException, error.clone()).into());
+        v1::RunEnded {
+            status: if ended.error.is_some() { "failed" } else { "finished" }.to_owned(),
+            headline: ended.error.clone().unwrap_or_else(|| ended.reason.clone()),
+            failure,
+            metrics: self.last.clone().map(Into::into),
+            iterations: self.iterations,
+            seconds: self.seconds,
+            ..Default::default()
+        }
+    }
+}
+
+/// `None` for a line that is not understood.
+pub(super) fn read(line: &Metrics) -> Option<Read> {
+    let text = |name: &str| match line.get(name) {
+        Some(Value::Text(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let id = |name: &str| match line.get(name) {
+        Some(Value::Int(number)) => u64::try_from(*number).ok().map(TrialId),
+        _ => None,
+    };
+    let map = |name: &str| match line.get(name) {
+        Some(Value::Map(map)) => Some(map.clone()),
+        _ => None,
+    };
+    let config = || text("exact").and_then(|exact| serde_json::from_str(&exact).ok()).or_else(|| map("config"));
+    let number = |name: &str| line.get(name).and_then(Value::as_f64).unwrap_or(0.0);
+    let trial = id("trial")?;
+    let mut names = None;
+    let record = match text("event")?.as_str() {
+        "made" => {
+            let own =
+                Names { id: text("id")?, name: text("name")?, directory: text("directory")?, tag: text("tag")? };
+            let named = line.get("named").is_some().then(|| (own.name.clone(), own.directory.clone()));
+            names = Some(own);
+            let amounts = map("resources").filter(|_| line.get("own_resources").is_some());
+            let resources = amounts.and_then(|amounts| amounts_of(&amounts).ok());
+            Record::Made { trial, config: config()?, names: named, resources }
+        }
+        "told" => Record::Told { trial, result: map("result")? },
+        "started" => Record::Chosen { trial },
+        "paused" => Record::Paused { trial, reason: text("reason")? },
+        "exploited" => Record::Exploited { trial, from: id("from")?, config: config()?, reason: text("reason")? },
+        "exploit_refused" => Record::ExploitRefused { trial },
+        "ended" => Record::Ended(EndedTrial {
+            trial,
+            reason: text("reason")?,
+            error: text("error"),
+            by_scheduler: line.get("by_scheduler") == Some(&Value::Bool(true)),
+        }),
+        _ => return None,
+    };
+    let is_ended = matches!(record, Record::Ended(_));
+    Some(Read {
+        record,
+        names,
+        last: map("metrics").filter(|metrics| is_ended && !metrics.0.is_empty()),
+        iterations: number("iterations") as u64,
+        seconds: number("seconds"),
+        checkpoint: text("checkpoint"),
+    })
+}

@@ -1,0 +1,230 @@
+//! The files of an experiment: `experiment.json` says what was asked and how it stands, `trials.jsonl` what happened to its trials.
+//!
+//! A line is written by one call, so that a crash leaves at most the last one torn, which readers pass over.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use carril_types::{Metrics, OnExisting, Value, write_json};
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+use crate::metrics_json::value_of;
+use crate::owner::Owner;
+
+pub const EXPERIMENT: &str = "experiment.json";
+pub const TRIALS: &str = "trials.jsonl";
+
+/// How long an owner that cannot be seen counts as alive, in seconds.
+pub(crate) const LEASE: f64 = 60.0;
+
+/// `experiment.json`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExperimentRecord {
+    pub name: String,
+    pub id: String,
+    /// running, finished, stopped or failed.
+    pub status: String,
+    #[serde(default)]
+    pub reason: String,
+    pub created: f64,
+    #[serde(default)]
+    pub ended: Option<f64>,
+    pub carril_version: String,
+    pub trainable: String,
+    pub metric: Option<String>,
+    pub mode: Option<String>,
+    pub num_samples: Option<u64>,
+    pub searcher: String,
+    pub scheduler: String,
+    pub seed: u64,
+    pub owner: Owner,
+    pub renewed: f64,
+    /// What the driver recorded of its request.
+    pub asked: serde_json::Value,
+}
+
+impl ExperimentRecord {
+    /// What the directory says of its experiment; `None` where it holds none.
+    pub fn read(directory: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs::read(directory.join(EXPERIMENT)).ok()?).ok()
+    }
+
+    pub fn is_live(&self, now: f64) -> bool {
+        self.status == "running" && self.owner.is_alive().unwrap_or(now - self.renewed < LEASE)
+    }
+}
+
+pub struct ExperimentFiles {
+    directory: PathBuf,
+    record: ExperimentRecord,
+    trials: File,
+    buffer: String,
+}
+
+impl ExperimentFiles {
+    /// Makes the directory, goes on in that of an experiment which did not finish, or refuses; with the lines that are there.
+    /// `goes_on`: what has finished may be gone on with too.
+    pub fn open(
+        directory: &Path,
+        location: &str,
+        mut record: ExperimentRecord,
+        on_existing: OnExisting,
+        goes_on: bool,
+    ) -> Result<(Self, Vec<Metrics>), StoreError> {
+        fs::create_dir_all(directory).map_err(StoreError::io("make", directory))?;
+        let (name, place) = (record.name.clone(), PathBuf::from(location));
+        let path = directory.join(TRIALS);
+        let mut lines = Vec::new();
+        match ExperimentRecord::read(directory) {
+            Some(before) if before.is_live(record.created) => {
+                return Err(StoreError::RunLive { name, path: place, pid: before.owner.pid, host: before.owner.host });
+            }
+            Some(before) if before.status != "finished" || goes_on => {
+                lines = read_lines(&path)?;
+                (record.created, record.id, record.seed) = (before.created, before.id, before.seed);
+            }
+            Some(_) if on_existing == OnExisting::Refuse => return Err(StoreError::RunExists { name, path: place }),
+            // Begun anew beside the trials of the one before, as a Ray script expects.
+            Some(before) => {
+                let old = directory.join(format!("trials-{}.jsonl", before.id));
+                fs::rename(&path, &old).map_err(StoreError::io("move", &path))?;
+            }
+            None => {
+                let mut entries = fs::read_dir(directory).map_err(StoreError::io("read", directory))?;
+                let foreign = |entry: &fs::DirEntry| entry.file_name() != "journal";
+                if entries.any(|entry| entry.as_ref().is_ok_and(foreign)) {
+                    return Err(StoreError::NotARun { path: place });
+                }
+            }
+        }
+        let trials = File::options().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
+        let mut files = Self { directory: directory.to_owned(), record, trials, buffer: String::new() };
+        if lines.is_empty() || !ends_with_newline(&path) {
+            // What a crash has torn is a line of its own.
+            files.buffer.push('\n');
+        }
+        files.write_record()?;
+        Ok((files, lines))
+    }
+
+    pub fn record(&self) -> &ExperimentRecord {
+        &self.record
+    }
+
+    pub fn append(&mut self, line: &Metrics) {
+        write_json(&mut self.buffer, line);
+        self.buffer.push('\n');
+    }
+
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let path = self.directory.join(TRIALS);
+        self.trials.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &path))?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    pub fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), StoreError> {
+        self.flush()?;
+        self.record.status = status.to_owned();
+        self.record.reason = reason.to_owned();
+        self.record.ended = Some(at);
+        self.write_record()
+    }
+
+    pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
+        self.record.renewed = now;
+        self.write_record()
+    }
+
+    /// Appends a line to a log of its own.
+    pub fn log(&self, name: &str, line: &str) -> Result<(), StoreError> {
+        let path = self.directory.join(name);
+        let write = || -> std::io::Result<()> {
+            let mut file = File::options().create(true).append(true).open(&path)?;
+            file.write_all(format!("{line}\n").as_bytes())
+        };
+        write().map_err(StoreError::io("write", &path))
+    }
+
+    fn write_record(&self) -> Result<(), StoreError> {
+        let path = self.directory.join(EXPERIMENT);
+        let part = self.directory.join(format!("{EXPERIMENT}.part"));
+        let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
+        let write = || -> std::io::Result<()> {
+            fs::write(&part, format!("{text}\n"))?;
+            fs::rename(&part, &path)
+        };
+        write().map_err(StoreError::io("write", &path))
+    }
+}
+
+fn ends_with_newline(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes.last() == Some(&b'\n'))
+}
+
+/// The lines of `trials.jsonl` that can be read.
+pub fn read_lines(path: &Path) -> Result<Vec<Metrics>, StoreError> {
+    let text = match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(StoreError::io("read", path)(source)),
+    };
+    Ok(text.lines().filter_map(parse_line).collect())
+}
+
+fn parse_line(line: &str) -> Option<Metrics> {
+    let json: serde_json::Value = serde_json::from_str(&in_quotes(line)).ok()?;
+    match value_of(&json) {
+        Value::Map(fields) => Some(fields),
+        _ => None,
+    }
+}
+
+/// JSON has no words for NaN and the infinities, which Python writes bare: they are put into quotes.
+fn in_quotes(line: &str) -> String {
+    if !line.contains("NaN") && !line.contains("Infinity") {
+        return line.to_owned();
+    }
+    let mut out = String::with_capacity(line.len() + 16);
+    let (mut rest, mut in_text) = (line, false);
+    while let Some(character) = rest.chars().next() {
+        let word = ["NaN", "-Infinity", "Infinity"].into_iter().find(|word| !in_text && rest.starts_with(word));
+        if let Some(word) = word {
+            out.push_str(&format!("\"{word}\""));
+            rest = &rest[word.len()..];
+            continue;
+        }
+        let mut taken = character.len_utf8();
+        if in_text && character == '\\' {
+            taken += rest[taken..].chars().next().map_or(0, char::len_utf8);
+        } else if character == '"' {
+            in_text = !in_text;
+        }
+        out.push_str(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_comes_back_as_it_was_written() {
+        let line = Metrics(vec![
+            ("nan".into(), Value::Float(f64::INFINITY)),
+            ("text".into(), Value::Text("a \"NaN\" \\ in words".into())),
+            ("list".into(), Value::List(vec![Value::Float(-f64::INFINITY), Value::Float(0.1)])),
+        ]);
+        let mut text = String::new();
+        write_json(&mut text, &line);
+        assert_eq!(parse_line(&text), Some(line));
+        assert_eq!(parse_line(&text[..text.len() - 3]), None, "a torn line is none");
+    }
+}

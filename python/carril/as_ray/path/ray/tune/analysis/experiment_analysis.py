@@ -1,0 +1,5 @@
+"""`ray.tune.analysis.experiment_analysis`."""
+
+from carril.tune import ExperimentAnalysis
+
+__all__ = ["ExperimentAnalysis"]

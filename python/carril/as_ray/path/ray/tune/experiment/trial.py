@@ -1,0 +1,5 @@
+"""`ray.tune.experiment.trial`."""
+
+from carril.tune.schedulers._trial import Trial
+
+__all__ = ["Trial"]

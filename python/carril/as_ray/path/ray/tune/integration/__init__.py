@@ -1,0 +1,1 @@
+"""`ray.tune.integration`: callbacks for other libraries, a module each; the rest says that it is not there."""

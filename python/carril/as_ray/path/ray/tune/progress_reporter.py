@@ -1,0 +1,5 @@
+"""`ray.tune.progress_reporter`."""
+
+from carril.tune import CLIReporter, JupyterNotebookReporter, ProgressReporter
+
+__all__ = ["CLIReporter", "JupyterNotebookReporter", "ProgressReporter"]

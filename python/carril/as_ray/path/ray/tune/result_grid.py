@@ -1,0 +1,5 @@
+"""`ray.tune.result_grid`."""
+
+from carril.tune import ResultGrid
+
+__all__ = ["ResultGrid"]

@@ -1,0 +1,5 @@
+"""`ray.tune.search.concurrency_limiter`."""
+
+from carril.tune.search.concurrency_limiter import ConcurrencyLimiter
+
+__all__ = ["ConcurrencyLimiter"]

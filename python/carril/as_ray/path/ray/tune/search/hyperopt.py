@@ -1,0 +1,5 @@
+"""`ray.tune.search.hyperopt`."""
+
+from carril.tune.search.hyperopt import HyperOptSearch
+
+__all__ = ["HyperOptSearch"]

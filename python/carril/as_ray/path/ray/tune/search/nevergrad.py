@@ -1,0 +1,5 @@
+"""`ray.tune.search.nevergrad`."""
+
+from carril.tune.search.nevergrad import NevergradSearch
+
+__all__ = ["NevergradSearch"]

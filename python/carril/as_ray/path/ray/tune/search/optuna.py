@@ -1,0 +1,5 @@
+"""`ray.tune.search.optuna`."""
+
+from carril.tune.search.optuna import OptunaSearch
+
+__all__ = ["OptunaSearch"]

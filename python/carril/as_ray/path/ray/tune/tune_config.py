@@ -1,0 +1,5 @@
+"""`ray.tune.tune_config`."""
+
+from carril.tune import ResumeConfig, TuneConfig
+
+__all__ = ["ResumeConfig", "TuneConfig"]

@@ -1,0 +1,5 @@
+"""`ray.tune.tuner`."""
+
+from carril.tune import Tuner
+
+__all__ = ["Tuner"]

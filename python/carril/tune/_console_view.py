@@ -1,0 +1,90 @@
+"""An experiment as it stands, for a display that shows it in place: kept up to date by its driver, read by a display.
+
+VIEW-1: what stands in place is made ten times a second at most: each line that a trial prints has it drawn again.
+"""
+
+import os
+import sys
+import time
+from html import escape
+
+from carril.train import _console_text as words
+from carril.train._console_view import View
+from carril.tune._console_table import TableOptions, html_of_table, lines_of, table_of
+from carril.tune._console_trials import WORDS, Trials, parameter_text
+from carril.tune._stored import flat_parameters, look_up
+
+_SECONDS_OF_A_PICTURE = 0.1
+# Lines of a terminal that are left to what the trials print.
+_LEFT_FREE = 4
+
+
+class ExperimentView(View):
+    """An experiment as it stands, for a display that shows it in place."""
+
+    def __init__(self, name: str, trials: Trials, total: int | None, options: TableOptions) -> None:
+        super().__init__(name)
+        self.state = "running"
+        self.trials, self.total, self.options = trials, total, options
+        self._picture: tuple[float, tuple[int, int, bool], list[str]] = (0.0, (0, 0, False), [])
+
+    def facts(self) -> list[str]:
+        """How many trials are in which state."""
+        counts = self.trials.counts
+        done = counts["terminated"] + counts["error"]
+        of = f"{done:,} of {words.count(self.total, 'trial')}" if self.total else words.count(done, "trial")
+        states = [f"{counts[state]:,} {WORDS.get(state, state)}" for state in counts if counts[state]]
+        return [f"{of} done", *(state for state in states if not state.endswith(" terminated"))]
+
+    def best(self) -> str:
+        """The best trial so far, its metric and what it was given; empty before there is one."""
+        best, metric = self.trials.best(), self.trials.metric
+        if best is None or metric is None:
+            return ""
+        flat = flat_parameters(best.config)
+        given = [f"{name} {parameter_text(flat[name])}" for name in self.trials.parameters if name in flat]
+        reached = f"{metric} {words.value(look_up(best.metrics or {}, metric))}"
+        return words.one_line(" · ".join([reached, best.name, f"report {best.iterations:,}", *given]))
+
+    def table(self, rows: int, width: int, colour: bool = False) -> list[str]:
+        """The table, and a line that says what it leaves out."""
+        table = table_of(self.trials, self.options, rows, width - 2)
+        more = len(self.trials) - len(table.trials)
+        left = [f"{more:,} more {'trial' if more == 1 else 'trials'}"] if more > 0 else []
+        left += [f"no room for {words.count(table.left_out, 'column')}"] if table.left_out else []
+        tail = [words.clip(f"  … {' · '.join(left)}", width)] if left and table.trials else []
+        return [*lines_of(table, width, colour), *tail]
+
+    def block(self, columns: int, colour: bool) -> list[str]:
+        """VIEW-1."""
+        asked = (columns, _terminal_lines(), colour)
+        made, before, lines = self._picture
+        now = time.monotonic()
+        if before != asked or now - made >= _SECONDS_OF_A_PICTURE:
+            lines = self._lines(*asked)
+            self._picture = (now, asked, lines)
+        return lines
+
+    def _lines(self, columns: int, height: int, colour: bool) -> list[str]:
+        lines = super().block(columns, colour)
+        best = self.best()
+        if best:
+            lines.append(words.clip(f"  best: {best}", columns))
+        # Below them: the titles, the rows, and what was left out. One line of a terminal is never drawn on.
+        rows = height - 1 - len(lines) - 2 - _LEFT_FREE
+        return [*lines, *(self.table(rows, columns, colour) if rows > 0 else [])]
+
+    def html(self) -> str:
+        """The same for a notebook."""
+        from carril.train._console_notebook import html_of
+
+        best = self.best()
+        table = html_of_table(table_of(self.trials, self.options, self.options.rows, None))
+        return html_of(self).removesuffix("</div>") + (f"<br>best: {escape(best)}" if best else "") + f"{table}</div>"
+
+
+def _terminal_lines() -> int:
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).lines or 24
+    except (AttributeError, OSError, ValueError):  # replaced or closed
+        return 24

@@ -1,0 +1,296 @@
+"""One experiment as its driver sees it: submitted, watched, asked, concluded.
+
+The head decides; here its events are shown and passed to callbacks, and what the user decides in Python is answered: a
+searcher, a scheduler, a stopper, `sample_from`.
+
+TFIT-1: `fit()` returns or raises only when the experiment has ended.
+TFIT-2: the first Ctrl-C stops the experiment, the second ends it at once; both leave as KeyboardInterrupt, and the same
+  script goes on with it.
+TFIT-3: a head that dies is started again, and the experiment goes on.
+"""
+
+import os
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from carril._internal import driver, spec
+from carril._internal.pickling import dump_call, dumps
+from carril.exceptions import ConfigError, ConnectionLostError, InternalError, TrainingFailedError, kind_of
+from carril.train._preemption import PreemptionSignals
+from carril.tune import _plan, _trainers
+from carril.tune._console import Summary, TrialView, TuneConsole
+from carril.tune._restore import keep
+from carril.tune._stored import read_experiment
+from carril.tune._values import decoded, encoded
+
+if TYPE_CHECKING:
+    from carril._native import Client, Run
+    from carril.tune._plan import Plan
+    from carril.tune._result_grid import ResultGrid
+
+_PARTS = ("carril.tune._session", "carril.tune.trainable")
+# Heads that may be lost one after the other before the experiment is given up.
+_HEADS = 3
+
+
+def fit(plan: "Plan") -> "ResultGrid":
+    """Runs the experiment to its end."""
+    client = driver.ensure_client()
+    driver.flush_imports()
+    # What every trial's worker needs is imported before it is forked.
+    client.prepare(sys.executable, driver.absolute_path(), list(_PARTS))
+    data = dump_call(_call(plan), _function_of(plan), None)
+    watch: _Watch | None = None
+    goes_on = plan.resuming is not None or bool(plan.run_config.resume)
+    heads = 0
+    with PreemptionSignals() as signals:
+        try:
+            while True:
+                try:
+                    run = _submit(plan, client, data, goes_on)
+                    if watch is None:
+                        keep(plan, run.path)
+                        watch = _Watch(plan, run)
+                    watch.follow(run, signals)
+                    goes_on = True
+                    return watch.conclude(watch.until_ended())
+                except ConnectionLostError as lost:
+                    heads += 1
+                    if (
+                        heads > _HEADS
+                        or (watch is not None and watch.is_interrupted)
+                        or driver.current_client() is None
+                    ):
+                        raise
+                    client = driver.replace_lost(client)
+                    if watch is not None:
+                        watch.head_was_lost(lost)
+        finally:
+            if watch is not None:
+                watch.close()
+
+
+def _submit(plan: "Plan", client: "Client", data: bytes, goes_on: bool) -> "Run":
+    call = client.put_blob(data)
+    text = _plan.specification(plan, client, goes_on)
+    constants = [_sendable(value) for value in plan.constants.values]
+    environment = {**os.environ, **driver.worker_environment(), "TUNE_ORIG_WORKING_DIR": os.getcwd()}
+    return client.submit_experiment(text, constants, call, environment)
+
+
+def _sendable(value: Any) -> Any:
+    sent = encoded(value)
+    try:
+        dumps(sent)
+    except Exception as error:
+        raise ConfigError(
+            f"`param_space` holds {kind_of(value)}, which cannot be sent to the trials: {error}",
+            hints=["make it inside of the trainable"],
+        ) from error
+    return sent
+
+
+def _function_of(plan: "Plan") -> Any:
+    return plan.trainable.train_loop_per_worker if _trainers.is_trainer(plan.trainable) else plan.trainable
+
+
+def _call(plan: "Plan") -> dict[str, Any]:
+    """What `carril._internal.worker` reads."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    call: dict[str, Any] = {
+        "details": {"experiment_name": plan.name, "trainable_name": plan.trainable_name},
+        "argv": list(sys.argv),
+        "script": os.path.abspath(script) if script else None,
+        "of_the_user": _function_of(plan),
+    }
+    if _trainers.is_trainer(plan.trainable):
+        trainer = plan.trainable
+        function = trainer.train_loop_per_worker
+        return {
+            **call,
+            "function": function,
+            "of_trainer": trainer.train_loop_config,
+            "backend": trainer.backend_config,
+        }
+    return {**call, "trainable": plan.trainable, "options": _plan.options_of(plan), "backend": None}
+
+
+class _Watch:
+    """Follows one experiment to its end."""
+
+    def __init__(self, plan: "Plan", run: "Run") -> None:
+        from carril.tune._answers import Answers
+
+        self._plan, self._run = plan, run
+        self._answers: Answers = Answers(plan, run)
+        self._interrupts = 0
+        self._error: BaseException | None = None
+        self._ended: dict[str, Any] | None = None
+        self._views: dict[int, TrialView] = {}
+        self._configs: dict[int, dict[str, Any]] = {}
+        self._failed: dict[int, dict[str, Any]] = {}
+        config, keeps_output = plan.run_config, spec.under_as_ray()
+        self._shows_output = driver.shows_output() and (config.verbose > 0 or keeps_output)
+        metric, mode = plan.metric, plan.mode
+        single = isinstance(metric, str) and isinstance(mode, str)
+        self._console = TuneConsole(
+            run.name,
+            run.path,
+            metric if single else None,
+            mode if single else None,
+            config.verbose,
+            plan.total,
+            reporter=config.progress_reporter,
+            keeps_output=keeps_output,
+        )
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._interrupts > 0 or self._error is not None
+
+    def follow(self, run: "Run", signals: PreemptionSignals) -> None:
+        self._run = run
+        self._answers.follow(run)
+        run.watch(self._answers.wants_reports or self._plan.run_config.verbose > 1, self._shows_output)
+        signals.pass_on_to(run.preempt)
+
+    def head_was_lost(self, lost: ConnectionLostError) -> None:
+        self._console.warning(f"the head has gone and is started again: {str(lost).partition(chr(10))[0]}")
+
+    def close(self) -> None:
+        self._console.close()
+
+    def until_ended(self) -> dict[str, Any] | None:
+        answered = 0
+        while True:
+            try:
+                if answered < self._interrupts:
+                    answered = self._interrupts
+                    self._console.interrupted(answered)
+                    self._run.stop("interrupted", force=answered > 1)
+                event = self._run.next_event()
+                if event is None:
+                    return self._ended
+                self._on_event(*event)
+            except KeyboardInterrupt:
+                self._interrupts += 1
+                if self._interrupts > 2:
+                    raise
+            except ConnectionLostError:
+                raise
+            except Exception as error:
+                # What the user decides in Python has failed: nothing can be decided any more.
+                if self._error is None:
+                    self._error = error
+                    self._run.stop(f"the driver failed: {type(error).__name__}")
+
+    def _on_event(self, kind: str, event: dict[str, Any]) -> None:
+        if kind == "of_trial":
+            self._on_trial_event(event["trial"], event["kind"], event["event"])
+        elif kind == "trial":
+            self._on_trial(event)
+        elif kind == "question":
+            if self._error is None and not self._interrupts:
+                with self._console.paused():
+                    self._answers.answer(event)
+        elif kind == "warning":
+            self._console.warning(event["text"])
+        elif kind == "ended":
+            self._ended = event
+
+    def _on_trial(self, event: dict[str, Any]) -> None:
+        number, made = event["trial"], event["made"]
+        if made is not None:
+            self._configs[number] = config = decoded(made["config"])
+            self._views[number] = TrialView(
+                number, made["id"], made["name"], event["state"], config, directory=made["directory"]
+            )
+            self._answers.made(number, made, config)
+        view = self._views[number]
+        status = view.status if event["state"] == "stopping" else event["state"]
+        self._changed(number, status=status, reason=event["reason"])
+        if self._error is None:
+            with self._console.paused():
+                self._answers.changed(number, event["state"], event["reason"])
+
+    def _changed(self, number: int, **changes: Any) -> TrialView:
+        self._views[number] = view = replace(self._views[number], **changes)
+        self._console.trial(view)
+        return view
+
+    def _on_trial_event(self, number: int, kind: str, event: dict[str, Any]) -> None:
+        view = self._views[number]
+        if kind == "output":
+            self._console.output(view.name, event["text"])
+        elif kind in ("reported", "progress"):
+            metrics = event["metrics"]
+            seconds = float(metrics.get("time_total_s") or 0.0)
+            self._changed(number, metrics=metrics, iterations=event["iteration"], seconds=seconds)
+            if kind == "reported" and self._error is None:
+                with self._console.paused():
+                    self._answers.reported(number, event)
+        elif kind == "warning":
+            self._console.warning(f"{view.name}: {event['text']}")
+        elif kind == "restarted":
+            self._console.warning(f"{view.name} is started again: {event['reason']}")
+            self._answers.restarted(number)
+        elif kind == "ended":
+            self._on_trial_ended(number, event)
+
+    def _on_trial_ended(self, number: int, event: dict[str, Any]) -> None:
+        if event["metrics"]:
+            self._changed(number, metrics=event["metrics"], iterations=event["iterations"])
+        if self._error is None:
+            with self._console.paused():
+                self._answers.ended(number, event)
+        if event["status"] == "failed":
+            self._failed[number] = event
+            trace = event["failures"][0]["traceback"] if event["failures"] else ""
+            self._console.error(self._views[number], event["headline"], trace)
+
+    def conclude(self, ended: dict[str, Any] | None) -> "ResultGrid":
+        status = "stopped"
+        if ended is not None:
+            status = {"finished": "finished", "failed": "failed"}.get(ended["status"], "stopped")
+            self._console.finished(Summary(status, ended["seconds"], ended["headline"]))
+        self._answers.over()
+        if self._error is not None:
+            raise self._error
+        if self._interrupts:
+            raise KeyboardInterrupt
+        if ended is None:
+            raise InternalError("the head has told no end of the experiment")
+        if ended["status"] not in ("finished", "failed"):
+            raise self._stopped(ended)
+        if ended["status"] == "failed" and not self._plan.run_config.failure_config.fail_fast:
+            raise _failure(ended)
+        grid = self._grid()
+        if self._plan.run_config.failure_config.fail_fast == "raise" and grid.errors:
+            raise grid.errors[0]
+        return grid
+
+    def _stopped(self, ended: dict[str, Any]) -> BaseException:
+        from carril.exceptions import AbortedError
+
+        return AbortedError(
+            f"the experiment was stopped: {ended['headline']}",
+            hints=["`fit()` with the same name goes on with it"],
+        )
+
+    def _grid(self) -> "ResultGrid":
+        from carril.train._failures import group_error
+        from carril.tune._result_grid import ResultGrid
+
+        experiment = read_experiment(self._run.path, spec.storage_filesystem(self._plan.run_config))
+        errors: dict[int, BaseException] = {}
+        for number, event in self._failed.items():
+            if event["failures"]:
+                errors[number] = group_error(event)
+        return ResultGrid.of(experiment, configs=self._configs, errors=errors)
+
+
+def _failure(ended: dict[str, Any]) -> TrainingFailedError:
+    from carril.tune.error import TuneError
+
+    return TuneError(ended["headline"])

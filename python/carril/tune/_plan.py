@@ -1,0 +1,343 @@
+"""From what the user gave a `Tuner` to the specification that the head understands. Everything is checked on the way.
+
+PLAN-1: what can be known to be wrong is said here, before a head is started.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from carril._internal import spec
+from carril.exceptions import ConfigError, ConfigTypeError, kind_of
+from carril.train._config import RunConfig, ScalingConfig
+from carril.tune import _trainers
+from carril.tune._config import TuneConfig
+from carril.tune._space import Constants, encode_space
+from carril.tune.search.sample import holds_domain
+from carril.tune.stopper import as_stopper
+from carril.tune.trainable import TrialOptions, check_trainable, get_trainable, resources_of
+from carril.tune.trainable.trainable import Trainable
+
+if TYPE_CHECKING:
+    from carril._native import Client
+    from carril.tune.stopper.stopper import Stopper
+
+
+@dataclass
+class Resuming:
+    """How an experiment goes on that is there already."""
+
+    unfinished: bool = True
+    errored: bool = False
+    restart_errored: bool = False
+
+
+@dataclass
+class Plan:
+    """All that an experiment is made of, checked."""
+
+    trainable: Any
+    name: str
+    trainable_name: str
+    tune_config: TuneConfig
+    run_config: RunConfig
+    space: dict[str, Any]
+    searcher: Any = None
+    scheduler: Any = None
+    stopper: "Stopper | None" = None
+    rules: dict[str, float] = field(default_factory=dict)
+    functions: list[Callable[..., Any]] = field(default_factory=list)
+    constants: Constants = field(default_factory=Constants)
+    resuming: Resuming | None = None
+    seed: int = 0
+
+    @property
+    def metric(self) -> Any:
+        return self.tune_config.metric or getattr(self.scheduler, "metric", None) or self._of_searcher("metric")
+
+    @property
+    def mode(self) -> Any:
+        return self.tune_config.mode or getattr(self.scheduler, "mode", None) or self._of_searcher("mode")
+
+    def _of_searcher(self, name: str) -> Any:
+        return getattr(self.searcher, name, None)
+
+    @property
+    def asks_searcher(self) -> bool:
+        """The searcher is Python."""
+        return self.searcher is not None and not hasattr(self.searcher, "_native_spec")
+
+    @property
+    def asks_scheduler(self) -> bool:
+        return self.scheduler is not None and not hasattr(self.scheduler, "_native_spec")
+
+    @property
+    def asks_names(self) -> bool:
+        return bool(self.tune_config.trial_name_creator or self.tune_config.trial_dirname_creator)
+
+    @property
+    def total(self) -> int | None:
+        """How many trials there will be, where that is known."""
+        samples = self.tune_config.num_samples
+        if samples < 0:
+            return None
+        return samples * _combinations(self.space) if not self.asks_searcher else samples
+
+
+def make_plan(
+    trainable: Any,
+    param_space: Mapping[str, Any] | None,
+    tune_config: TuneConfig,
+    run_config: RunConfig,
+    resuming: Resuming | None = None,
+) -> Plan:
+    """Checks what was given."""
+    trainable_name = check_trainable(trainable)
+    if isinstance(trainable, str):
+        trainable = get_trainable(trainable)
+    space = _space(param_space)
+    if _trainers.is_trainer(trainable):
+        _trainers.check(trainable, space)
+        if run_config.name is None and run_config.storage is None:
+            run_config = _with_place(run_config, trainable.run_config)
+    rules, stopper = as_stopper(run_config.stop)
+    name = run_config.name or spec.default_name(trainable, trainable_name)
+    plan = Plan(trainable, name, trainable_name, tune_config, run_config, space, rules=rules, stopper=stopper)
+    plan.resuming = resuming
+    plan.seed = random.SystemRandom().getrandbits(48)
+    _take_searcher(plan)
+    _take_scheduler(plan)
+    _check_callbacks(run_config.callbacks)
+    _check_checkpoints(plan)
+    return plan
+
+
+def _with_place(run_config: RunConfig, of_trainer: RunConfig) -> RunConfig:
+    """A trainer brings the run's name and storage where the tuner has none."""
+    import copy
+
+    both = copy.copy(run_config)
+    both.name, both.storage_path = of_trainer.name, of_trainer.storage
+    both.storage_filesystem = of_trainer.storage_filesystem
+    if both.checkpoint_config == type(both.checkpoint_config)():
+        both.checkpoint_config = of_trainer.checkpoint_config
+    if both.failure_config == type(both.failure_config)():
+        both.failure_config = of_trainer.failure_config
+    return both
+
+
+def _space(param_space: Any) -> dict[str, Any]:
+    if param_space is None:
+        return {}
+    if hasattr(param_space, "to_dict") and not isinstance(param_space, Mapping):
+        param_space = param_space.to_dict()
+    if not isinstance(param_space, Mapping):
+        raise ConfigTypeError(f"`param_space` is {kind_of(param_space)}: it must be a dict of parameters by name")
+    return dict(param_space)
+
+
+def _take_searcher(plan: Plan) -> None:
+    searcher: Any = plan.tune_config.search_alg
+    if searcher is None:
+        return
+    from carril.tune.search import create_searcher
+    from carril.tune.search.searcher import Searcher
+
+    if isinstance(searcher, str):
+        searcher = create_searcher(searcher)
+    if not isinstance(searcher, Searcher):
+        raise ConfigTypeError(
+            f"`TuneConfig.search_alg` is {kind_of(searcher)}: it must be a `Searcher`",
+            hints=["derive its class from `carril.tune.search.Searcher`, and give an instance"],
+        )
+    metric, mode = plan.tune_config.metric, plan.tune_config.mode
+    if searcher.set_search_properties(metric, mode, plan.space) is False:
+        own = getattr(searcher, "_space", None)
+        if own is not None and holds_domain(plan.space):
+            raise ConfigError(
+                f"`{type(searcher).__name__}` has a `space`, and the tuner has a `param_space` with domains",
+                hints=["give the space once"],
+            )
+    plan.searcher = searcher
+
+
+def _take_scheduler(plan: Plan) -> None:
+    scheduler: Any = plan.tune_config.scheduler
+    if scheduler is None:
+        return
+    from carril.tune.schedulers import TrialScheduler, create_scheduler
+
+    if isinstance(scheduler, str):
+        scheduler = create_scheduler(scheduler)
+    if not isinstance(scheduler, TrialScheduler):
+        raise ConfigTypeError(
+            f"`TuneConfig.scheduler` is {kind_of(scheduler)}: it must be a scheduler",
+            hints=["derive its class from `carril.tune.schedulers.TrialScheduler`, and give an instance"],
+        )
+    metric, mode = plan.tune_config.metric, plan.tune_config.mode
+    if not scheduler.set_search_properties(metric, mode):
+        raise ConfigError(
+            f"`{type(scheduler).__name__}` goes by `{scheduler.metric}` ({scheduler.mode}), "
+            f"and `TuneConfig` by `{metric}` ({mode})",
+            hints=["give metric and mode once: to `TuneConfig`"],
+        )
+    plan.scheduler = scheduler
+
+
+def _check_callbacks(callbacks: list[Any]) -> None:
+    from carril.tune.callback import Callback
+
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise ConfigError(
+                f"`RunConfig.callbacks` holds {kind_of(callback)}: it must be a `carril.tune.Callback`",
+                hints=["derive its class from `carril.tune.Callback`, and give an instance"],
+            )
+
+
+def _check_checkpoints(plan: Plan) -> None:
+    config, trainable = plan.run_config.checkpoint_config, plan.trainable
+    is_class = isinstance(trainable, type) and issubclass(trainable, Trainable)
+    if not is_class and (config.checkpoint_frequency or config.checkpoint_at_end):
+        raise ConfigError(
+            "`CheckpointConfig(checkpoint_frequency=…, checkpoint_at_end=…)` are for the class form of a trainable",
+            hints=["a function reports its checkpoints itself: `tune.report(metrics, checkpoint=…)`"],
+        )
+
+
+def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
+    """The JSON for `Client.submit_experiment`; the plan then has all constants and functions."""
+    plan.constants = Constants()
+    searched = plan.space if not plan.asks_searcher else {}
+    own = getattr(plan.searcher, "_space", None)
+    if own is not None and not plan.asks_searcher:
+        searched = {**plan.space, **own}
+    encoded = encode_space(searched, plan.constants)
+    plan.functions = encoded.functions
+    config = plan.tune_config
+    metric, mode = plan.metric, plan.mode
+    single = isinstance(metric, str) and isinstance(mode, str)
+    strict = os.environ.get("TUNE_DISABLE_STRICT_METRIC_CHECKING", "0") in ("", "0")
+    resuming = plan.resuming or Resuming()
+    scheduler = plan.scheduler
+    return json.dumps(
+        {
+            "name": plan.name,
+            "storage_path": spec.storage_path(plan.run_config),
+            "run": _run(plan, client),
+            "trainable": plan.trainable_name,
+            "metric": metric if single else None,
+            "mode": mode if single else None,
+            "num_samples": None if config.num_samples < 0 else config.num_samples,
+            "space": encoded.node,
+            "searcher": _searcher_spec(plan),
+            "searcher_name": type(plan.searcher).__name__,
+            "scheduler": None if plan.asks_scheduler else _scheduler_spec(plan),
+            "scheduler_name": type(scheduler).__name__,
+            "stop": sorted(plan.rules.items()),
+            "asks_judge": plan.stopper is not None or plan.asks_scheduler,
+            "asks_config": plan.asks_names or asks_resources(plan.trainable),
+            "asks_explored": getattr(scheduler, "custom_explore_fn", None) is not None,
+            "needs_metric": single and strict,
+            "max_concurrent": config.max_concurrent_trials or None,
+            "time_budget_s": config.time_budget_s,
+            "fail_fast": bool(plan.run_config.failure_config.fail_fast),
+            "reuse": bool(config.reuse_actors) and not _trainers.is_trainer(plan.trainable),
+            "own_directory": _own_directory(plan),
+            "seed": plan.seed,
+            "goes_on": goes_on,
+            "resume_errored": resuming.errored or resuming.restart_errored,
+            "restart_errored": resuming.restart_errored,
+            "leave_unfinished": not resuming.unfinished,
+            "record": json.dumps(_record(plan), default=str),
+        }
+    )
+
+
+def asks_resources(trainable: Any) -> bool:
+    """Whether what a trial reserves depends on its config."""
+    if callable(getattr(trainable, "_resources", None)):
+        return True
+    if not (isinstance(trainable, type) and issubclass(trainable, Trainable)):
+        return False
+    own = trainable.__mro__[: trainable.__mro__.index(Trainable)]
+    return any("default_resource_request" in vars(kind) for kind in own)
+
+
+def _own_directory(plan: Plan) -> bool:
+    told = plan.tune_config.chdir_to_trial_dir
+    if told is not None:
+        return bool(told)
+    return os.environ.get("RAY_CHDIR_TO_TRIAL_DIR", "1") != "0" and not _trainers.is_trainer(plan.trainable)
+
+
+def _searcher_spec(plan: Plan) -> Any:
+    if plan.asks_searcher:
+        return None
+    if plan.searcher is None:
+        return {"basic": {}}
+    return plan.searcher._native_spec(plan.constants)
+
+
+def _scheduler_spec(plan: Plan) -> Any:
+    if plan.scheduler is None:
+        return {"fifo": {}}
+    return plan.scheduler._native_spec(plan.constants, plan.tune_config.metric, plan.tune_config.mode)
+
+
+def _run(plan: Plan, client: "Client") -> dict[str, Any]:
+    """What the trials have in common, as the specification of a run."""
+    trainable, run_config = plan.trainable, plan.run_config
+    if _trainers.is_trainer(trainable):
+        scaling, share = trainable.scaling_config, False
+        if trainable.backend_config is not None:
+            share = trainable.backend_config.share_devices
+        resources = scaling.worker_resources
+    else:
+        scaling, share = ScalingConfig(num_workers=1), False
+        # One CPU stands for what each trial says for itself.
+        resources = {"CPU": 1.0} if asks_resources(trainable) else resources_of(trainable, {})
+        if not resources:
+            raise ConfigError("a trial reserves nothing: it needs some part of a CPU, or something else")
+    text = spec.build(plan.name, scaling, run_config, share, {}, spec.filesystem(run_config, client), None, None)
+    built: dict[str, Any] = json.loads(text)
+    built["resources_per_worker"] = resources
+    built["threads_per_worker"] = max(1.0, resources.get("CPU", 1.0))
+    built["failures"]["fail_fast"] = False
+    built["record"] = "{}"
+    return built
+
+
+def _record(plan: Plan) -> dict[str, Any]:
+    import sys
+
+    return {
+        "command": list(sys.argv),
+        "directory": os.getcwd(),
+        "param_space": {name: repr(value)[:200] for name, value in plan.space.items()},
+        "time_budget_s": plan.tune_config.time_budget_s,
+    }
+
+
+def options_of(plan: Plan) -> TrialOptions:
+    config = plan.run_config.checkpoint_config
+    return TrialOptions(
+        checkpoint_frequency=config.checkpoint_frequency or 0,
+        checkpoint_at_end=config.checkpoint_at_end,
+        reuse=bool(plan.tune_config.reuse_actors),
+    )
+
+
+def _combinations(space: Any) -> int:
+    from carril.tune.search.sample import is_grid
+
+    if is_grid(space):
+        return sum(_combinations(option) for option in space["grid_search"])
+    inner = space.values() if isinstance(space, Mapping) else space if isinstance(space, (list, tuple)) else ()
+    product = 1
+    for value in inner:
+        product *= _combinations(value)
+    return product

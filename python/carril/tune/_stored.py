@@ -1,0 +1,199 @@
+"""Reads an experiment back from where it is kept: the counterpart of what the head writes there.
+
+Two files are read, once each and from front to end: `experiment.json` and `trials.jsonl`. What is in the trials' own
+directories is read by whoever asks a trial for it. Nothing is unpickled, so that a directory from somebody else can be
+looked at, and paths are made of where the experiment was found, so that it can be moved.
+
+STORED-1: the last event of a trial decides its state; a line that was torn by a crash counts as not written.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+from carril.exceptions import NotFoundError
+from carril.train._locations import (
+    checked_filesystem,
+    is_uri,
+    joined,
+    location,
+    parent_and_name,
+    path_in_filesystem,
+    split_uri,
+)
+from carril.train._places import Place, place
+
+EXPERIMENT_FILE, TRIALS_FILE = "experiment.json", "trials.jsonl"
+# What a scheduler was told is most of the lines, and for the head alone: these need not be opened.
+_TOLD = ('{"event":"told"', '{"event": "told"')
+# `json.loads` without what it does around each text: there are three lines or more for each trial.
+_decode = json.JSONDecoder().raw_decode
+_LIVE_STATES = ("pending", "running", "paused")
+
+
+@dataclass(slots=True)
+class StoredTrial:
+    """One trial as the events tell it. `directory` and `checkpoint` are names, not paths.
+
+    `status` is "pending", "running", "paused", "terminated" or "error"; of an experiment that is over, a trial that
+    did not come to its end is "unfinished".
+    """
+
+    number: int
+    id: str
+    name: str
+    directory: str
+    tag: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, float] = field(default_factory=dict)
+    status: str = "pending"
+    iterations: int = 0
+    seconds: float = 0.0
+    metrics: dict[str, Any] | None = None
+    error: str | None = None
+    checkpoint: str | None = None
+    reason: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.status in ("terminated", "error")
+
+
+@dataclass
+class StoredExperiment:
+    """An experiment's directory: its record, and its trials in the order in which they were made."""
+
+    path: str
+    record: dict[str, Any]
+    trials: list[StoredTrial]
+    # The object that `path` is a path in, where the experiment has a `storage_filesystem`.
+    filesystem: Any = field(default=None, repr=False, compare=False)
+
+    @property
+    def name(self) -> str:
+        return str(self.record.get("name") or parent_and_name(self.path)[1])
+
+    @property
+    def metric(self) -> str | None:
+        """What the experiment is judged by; None where nothing or several metrics were said."""
+        metric = self.record.get("metric")
+        return metric if isinstance(metric, str) else None
+
+    @property
+    def mode(self) -> str | None:
+        mode = self.record.get("mode")
+        return mode if isinstance(mode, str) else None
+
+    def path_of(self, trial: StoredTrial) -> str:
+        """The trial's directory."""
+        return joined(self.path, trial.directory)
+
+
+def read_experiment(path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> StoredExperiment:
+    """The experiment in `path`, also while it goes on: a local path or a URI; with `storage_filesystem` a path in that."""
+    filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
+    where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
+    parent, name = parent_and_name(where)
+    if name in (EXPERIMENT_FILE, TRIALS_FILE):  # scripts of older versions name a file
+        where = parent
+    kept = place(where, filesystem)
+    data = kept.read(EXPERIMENT_FILE)
+    if data is None:
+        raise _not_found(where, kept, filesystem)
+    record = _object(data.decode(errors="replace"))
+    trials = _trials((kept.read(TRIALS_FILE) or b"").decode(errors="replace"))
+    if record.get("status", "running") != "running":
+        for trial in trials:
+            if trial.status in _LIVE_STATES:
+                trial.status = "unfinished"
+    return StoredExperiment(where, record, trials, filesystem)
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value, _ = _decode(text)
+    except ValueError:  # torn
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _trials(text: str) -> list[StoredTrial]:
+    trials: dict[int, StoredTrial] = {}
+    # What follows the last line end is just being written, or was torn.
+    for line in text.split("\n")[:-1]:
+        if line.startswith(_TOLD):
+            continue
+        event = _object(line)
+        kind, number = event.get("event"), event.get("trial")
+        if kind == "made" and isinstance(number, int):
+            trials[number] = StoredTrial(
+                number,
+                id=event["id"],
+                name=event["name"],
+                directory=event["directory"],
+                tag=event.get("tag") or "",
+                config=event.get("config") or {},
+                resources=event.get("resources") or {},
+            )
+        elif kind is not None and number in trials:
+            _apply(trials[number], kind, event)
+    return [trials[number] for number in sorted(trials)]
+
+
+def _apply(trial: StoredTrial, kind: str, event: dict[str, Any]) -> None:
+    """STORED-1."""
+    if kind == "started":
+        # After an end this is another life: what the one before has reached stays until the next end.
+        trial.status, trial.reason, trial.error = "running", "", None
+    elif kind == "paused":
+        trial.status, trial.reason = "paused", event.get("reason") or ""
+    elif kind == "exploited":
+        trial.config = event.get("config") or trial.config
+    elif kind == "ended":
+        trial.status, trial.reason = event.get("status") or "terminated", event.get("reason") or ""
+        trial.iterations, trial.seconds = event.get("iterations") or 0, event.get("seconds") or 0.0
+        trial.metrics, trial.error = event.get("metrics") or None, event.get("error")
+        trial.checkpoint = event.get("checkpoint")
+
+
+def _not_found(where: str, kept: Place, filesystem: Any) -> NotFoundError:
+    is_local = filesystem is None and not is_uri(where)
+    parent, _ = parent_and_name(where)
+    if is_local and not os.path.exists(where):
+        return NotFoundError(f"`{where}` does not exist")
+    # The root of a file system or a bucket has nothing above it.
+    has_parent = bool(split_uri(parent)[1] if is_uri(where) else parent)
+    if has_parent and place(parent, filesystem).read(EXPERIMENT_FILE) is not None:
+        hint = f"it is the directory of a trial; its experiment is `{parent}`"
+    else:
+        inside = [name for name in kept.names() if is_local and os.path.exists(f"{where}/{name}/{EXPERIMENT_FILE}")]
+        named = ", ".join(f"`{name}`" for name in inside[:5])
+        hint = (
+            f"it holds the experiments {named}: give the path of one"
+            if inside
+            else "an experiment's directory is its `storage_path` and its name: see `ResultGrid.experiment_path`"
+        )
+    return NotFoundError(
+        f"`{where}` is not the directory of an experiment: it has no `{EXPERIMENT_FILE}`", hints=[hint]
+    )
+
+
+def look_up(metrics: dict[str, Any], name: str) -> Any:
+    """A metric by its name, `a/b` for one inside a dict; None if it is not there."""
+    if name in metrics:
+        return metrics[name]
+    first, slash, rest = name.partition("/")
+    inner = metrics.get(first) if slash else None
+    return look_up(inner, rest) if isinstance(inner, dict) else None
+
+
+def flat_parameters(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a/b": 1}`."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict) and value:
+            flat.update(flat_parameters(value, f"{prefix}{name}/"))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

@@ -1,0 +1,141 @@
+"""`tune.run`: the older way to search, with one long list of arguments."""
+
+import datetime
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from carril.exceptions import ConfigError, NotAvailableError
+from carril.train._config import CheckpointConfig, FailureConfig, RunConfig
+from carril.tune._config import ResumeConfig, TuneConfig
+from carril.tune.trainable import with_resources
+
+if TYPE_CHECKING:
+    from carril.tune.analysis import ExperimentAnalysis
+
+
+def run(
+    run_or_experiment: Any,
+    *,
+    name: str | None = None,
+    metric: str | None = None,
+    mode: str | None = None,
+    stop: Any = None,
+    time_budget_s: "int | float | datetime.timedelta | None" = None,
+    config: dict[str, Any] | None = None,
+    resources_per_trial: Any = None,
+    num_samples: int = 1,
+    storage_path: "str | os.PathLike[str] | None" = None,
+    storage_filesystem: Any = None,
+    search_alg: Any = None,
+    scheduler: Any = None,
+    checkpoint_config: CheckpointConfig | Mapping[str, Any] | None = None,
+    verbose: int | None = None,
+    progress_reporter: Any = None,
+    log_to_file: Any = False,
+    trial_name_creator: Callable[[Any], str] | None = None,
+    trial_dirname_creator: Callable[[Any], str] | None = None,
+    sync_config: Any = None,
+    export_formats: Sequence[Any] | None = None,
+    max_failures: int = 0,
+    fail_fast: bool | str = False,
+    restore: str | None = None,
+    resume: Any = None,
+    resume_config: ResumeConfig | None = None,
+    reuse_actors: bool = False,
+    raise_on_failed_trial: bool = True,
+    callbacks: Sequence[Any] | None = None,
+    max_concurrent_trials: int | None = None,
+    local_dir: "str | os.PathLike[str] | None" = None,
+    keep_checkpoints_num: int | None = None,
+    checkpoint_score_attr: str | None = None,
+    checkpoint_freq: int = 0,
+    checkpoint_at_end: bool | None = None,
+    chdir_to_trial_dir: Any = None,
+    **private: Any,
+) -> "ExperimentAnalysis":
+    """Searches to the end. Raises `TuneError` if a trial failed, unless `raise_on_failed_trial=False`."""
+    for key in private:
+        if not key.startswith("_"):
+            raise ConfigError(f"`tune.run()` has no argument `{key}`")
+    if restore is not None or export_formats:
+        raise NotAvailableError("`tune.run(restore=…, export_formats=…)` are not built")
+    from carril.tune._plan import Resuming
+    from carril.tune.tuner import Tuner
+
+    trainable = run_or_experiment
+    if resources_per_trial is not None:
+        trainable = with_resources(trainable, resources_per_trial)
+    checkpoints = _checkpoints(
+        checkpoint_config, keep_checkpoints_num, checkpoint_score_attr, checkpoint_freq, checkpoint_at_end
+    )
+    tuner = Tuner(
+        trainable,
+        param_space=config or {},
+        tune_config=TuneConfig(
+            metric=metric,
+            mode=mode,
+            search_alg=search_alg,
+            scheduler=scheduler,
+            num_samples=num_samples,
+            max_concurrent_trials=max_concurrent_trials,
+            time_budget_s=time_budget_s,
+            reuse_actors=reuse_actors,
+            trial_name_creator=trial_name_creator,
+            trial_dirname_creator=trial_dirname_creator,
+            chdir_to_trial_dir=chdir_to_trial_dir,
+        ),
+        run_config=RunConfig(
+            name=name,
+            storage_path=storage_path if storage_path is not None else local_dir,
+            storage_filesystem=storage_filesystem,
+            stop=stop,
+            checkpoint_config=checkpoints,
+            failure_config=FailureConfig(max_failures=max_failures, fail_fast=fail_fast),
+            verbose=1 if verbose is None else int(verbose),
+            progress_reporter=progress_reporter,
+            log_to_file=log_to_file,
+            sync_config=sync_config,
+            callbacks=list(callbacks or []),
+        ),
+        _resuming=Resuming(errored="ERRORED" in str(resume)) if resume or resume_config is not None else None,
+    )
+    results = tuner.fit()
+    from carril.tune.analysis import ExperimentAnalysis
+    from carril.tune.error import TuneError
+
+    if raise_on_failed_trial and results.num_errors:
+        failed = [result.path for result in results if result.error is not None]
+        raise TuneError(
+            f"{len(failed)} of {len(results)} trials failed: {results.errors[0]}",
+            hints=[f"`{failed[0]}` is the first one; `raise_on_failed_trial=False` returns the others' results"],
+        )
+    return ExperimentAnalysis(results, default_metric=metric, default_mode=mode)
+
+
+def _checkpoints(
+    given: Any, keep: int | None, attribute: str | None, frequency: int, at_end: bool | None
+) -> CheckpointConfig:
+    from carril.train._config import coerce
+
+    if given is not None:
+        return coerce(CheckpointConfig, given, "checkpoint_config")
+    order = "min" if attribute is not None and attribute.startswith("min-") else "max"
+    return CheckpointConfig(
+        num_to_keep=keep,
+        checkpoint_score_attribute=attribute.removeprefix("min-") if attribute is not None else None,
+        checkpoint_score_order=order,
+        checkpoint_frequency=frequency,
+        checkpoint_at_end=at_end,
+    )
+
+
+def run_experiments(experiments: Any, **options: Any) -> Any:
+    """Ray's way to run several experiments from dicts, one after the other."""
+    if not isinstance(experiments, Mapping):
+        raise NotAvailableError("`run_experiments()` takes a dict of experiments by name")
+    results: list[Any] = []
+    for name, spec in experiments.items():
+        spec = dict(spec)
+        results.extend(run(spec.pop("run"), name=name, raise_on_failed_trial=False, **{**spec, **options}).trials)
+    return results

@@ -1,0 +1,339 @@
+"""`ray.tune` under `carril as-ray`: the names of both generations, and what they do inside a trial.
+
+Each test runs a script as a user does. Longer ones, in the style of well-known scripts, are among the examples.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from driver_scripts import Scripts, scripts_fixture, values  # noqa: F401
+
+from carril._internal.command import find_command
+
+AS_RAY = (find_command(), "as-ray", "--")
+
+
+def test_the_names_are_carrils_own_under_every_path_that_scripts_use(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import carril.tune as ours
+        from ray import tune
+        from ray.tune import Callback, CLIReporter, ExperimentAnalysis, Trainable, TuneConfig, TuneError, Tuner
+        from ray.tune.analysis import ExperimentAnalysis as Older
+        from ray.tune.analysis.experiment_analysis import ExperimentAnalysis as Oldest
+        from ray.tune.callback import Callback as OfModule
+        from ray.tune.error import TuneError as OfError
+        from ray.tune.experiment import Trial
+        from ray.tune.experiment.trial import Trial as OfTrial
+        from ray.tune.integration.ray_train import TuneReportCallback
+        from ray.tune.logger import JsonLoggerCallback, LoggerCallback
+        from ray.tune.progress_reporter import CLIReporter as OfReporters
+        from ray.tune.registry import register_env, register_trainable
+        from ray.tune.result import TRAINING_ITERATION
+        from ray.tune.result_grid import ResultGrid
+        from ray.tune.sample import Float
+        from ray.tune.schedulers import ASHAScheduler, PopulationBasedTraining, create_scheduler
+        from ray.tune.schedulers.async_hyperband import AsyncHyperBandScheduler
+        from ray.tune.schedulers.pb2 import PB2
+        from ray.tune.schedulers.pbt import PopulationBasedTrainingReplay
+        from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter, Repeater, Searcher
+        from ray.tune.search.basic_variant import BasicVariantGenerator as OfVariants
+        from ray.tune.search.hyperopt import HyperOptSearch
+        from ray.tune.search.optuna import OptunaSearch
+        from ray.tune.search.sample import Domain
+        from ray.tune.stopper import MaximumIterationStopper, Stopper
+        from ray.tune.suggest import ConcurrencyLimiter as OlderLimiter
+        from ray.tune.suggest.hyperopt import HyperOptSearch as OlderHyperOpt
+        from ray.tune.suggest.optuna import OptunaSearch as OlderOptuna
+        from ray.tune.suggest.suggestion import ConcurrencyLimiter as OldestLimiter
+        from ray.tune.trainable import Trainable as OfTrainables
+        from ray.tune.trainable.util import with_parameters
+        from ray.tune.trial import Trial as OlderTrial
+        from ray.tune.tune import run
+        from ray.tune.tune_config import TuneConfig as OfConfigs
+        from ray.tune.tuner import Tuner as OfTuners
+
+        same = [
+            Tuner is ours.Tuner is OfTuners is tune.Tuner,
+            TuneConfig is ours.TuneConfig is OfConfigs,
+            Trainable is ours.Trainable is OfTrainables,
+            ExperimentAnalysis is ours.ExperimentAnalysis is Older is Oldest,
+            Callback is OfModule is ours.Callback,
+            TuneError is OfError,
+            CLIReporter is OfReporters,
+            Trial is OfTrial is OlderTrial,
+            ASHAScheduler is AsyncHyperBandScheduler is ours.schedulers.ASHAScheduler,
+            BasicVariantGenerator is OfVariants is tune.search.BasicVariantGenerator,
+            OptunaSearch is OlderOptuna is tune.search.optuna.OptunaSearch,
+            HyperOptSearch is OlderHyperOpt,
+            ConcurrencyLimiter is OlderLimiter is OldestLimiter,
+            ResultGrid is ours.ResultGrid,
+            with_parameters is ours.with_parameters,
+            run is ours.run,
+            issubclass(Float, Domain),
+            isinstance(tune.uniform(0, 1), Float),
+            issubclass(MaximumIterationStopper, Stopper) and Stopper is tune.Stopper,
+            issubclass(JsonLoggerCallback, LoggerCallback),
+            TRAINING_ITERATION == "training_iteration",
+        ]
+        print(f"different={[number for number, one in enumerate(same) if not one]}")
+        """,
+        before=AS_RAY,
+    )
+    assert values(output)["different"] == "[]"
+
+
+def test_all_that_a_module_promises_is_there(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import importlib
+        import pkgutil
+        from ray import tune
+
+        print(f"main={[name for name in tune.__all__ if not hasattr(tune, name)]}")
+        # These need the libraries that they stand for.
+        foreign = ("keras", "lightgbm", "pytorch_lightning", "xgboost")
+        empty, seen = [], 0
+        for found in pkgutil.walk_packages(tune.__path__, "ray.tune."):
+            if found.name.rpartition(".")[2] in foreign:
+                continue
+            module = importlib.import_module(found.name)
+            seen += 1
+            empty += [f"{found.name}.{name}" for name in getattr(module, "__all__", ()) if not hasattr(module, name)]
+        print(f"empty={empty}")
+        print(f"seen={seen}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert (found["main"], found["empty"]) == ("[]", "[]")
+    assert int(found["seen"]) > 50
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from ray.tune import Experiment",
+        "from ray.tune.experiment import Experiment",
+        "import ray.tune.utils.log",
+        "from ray.tune.syncer import Syncer",
+        "from ray.tune.search.flaml import CFO",
+        "from ray.tune.suggest.skopt import SkOptSearch",
+        "from ray.tune.integration.mlflow import mlflow_mixin",
+        "from ray.tune.logger import pretty_print",
+    ],
+)
+def test_what_is_not_there_says_so_by_name(scripts: Scripts, line: str) -> None:
+    script = scripts.start(line, before=AS_RAY)
+    assert script.finish() == 1
+    assert re.search(r"MissingNameError: `ray\.tune\.[\w.]+` is not available yet\nhint: ", script.output), (
+        script.output
+    )
+
+
+def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(scripts: Scripts) -> None:
+    """A directory in front of the path hides the libraries, installed or not."""
+    for name in ("hyperopt", "xgboost"):
+        scripts.write(f"raise ModuleNotFoundError('hidden', name={name!r})", f"{name}.py")
+    output = scripts.run(
+        """
+        from ray.tune.search.hyperopt import HyperOptSearch
+        try:
+            HyperOptSearch()
+        except Exception as error:
+            print(f"searcher={error}".replace(chr(10), " "))
+        try:
+            from ray.tune.integration.xgboost import TuneReportCallback
+        except ImportError as error:
+            print(f"callback={error}".replace(chr(10), " "))
+        """,
+        before=AS_RAY,
+    )
+    assert "pip install hyperopt" in values(output)["searcher"]
+    assert "pip install xgboost" in values(output)["callback"]
+
+
+def test_a_function_of_the_older_generation_reports_and_goes_on_by_its_session(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        from ray import air, tune
+        from ray.air import Checkpoint, session
+
+        def objective(config):
+            begin = 0
+            if session.get_checkpoint():
+                with session.get_checkpoint().as_directory() as directory:
+                    begin = int(open(os.path.join(directory, "step")).read()) + 1
+            for step in range(begin, 4):
+                os.makedirs("model", exist_ok=True)
+                with open("model/step", "w") as file:
+                    file.write(str(step))
+                session.report({"score": config["x"] * step, "begin": begin}, checkpoint=Checkpoint.from_directory("model"))
+                if step == 1 and begin == 0:
+                    raise RuntimeError("once")
+
+        tuner = tune.Tuner(
+            tune.with_resources(objective, {"cpu": 1}),
+            param_space={"x": tune.grid_search([1, 2, 3])},
+            run_config=air.RunConfig(name="older", failure_config=air.FailureConfig(max_failures=1)),
+        )
+        results = tuner.fit()
+        best = results.get_best_result("score", "max")
+        print(f"best={best.config['x']}, {best.metrics['score']}, {best.metrics['begin']}")
+        print(f"iteration={best.metrics['training_iteration']}")
+        directory = best.checkpoint.to_directory("copy")
+        print(f"step={open(os.path.join(directory, 'step')).read()}")
+        print(f"path={best.path}")
+        print(f"errors={results.num_errors}, {len(results)}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert found["best"] == "3, 9, 2"
+    assert found["step"] == "3"
+    assert found["errors"] == "0, 3"
+    assert Path(found["path"]).parent == scripts.directory / "ray_results" / "older"
+    # Its own working directory was the trial's, so that nothing lies where the script was started.
+    assert not (scripts.directory / "model").exists()
+
+
+def test_the_names_of_ray_train_act_on_the_trial(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        from ray import train, tune
+
+        def objective(config):
+            assert train.get_checkpoint() is None
+            for step in range(100):
+                train.report({"loss": config["x"] - step})
+
+        results = tune.Tuner(
+            objective,
+            param_space={"x": tune.choice([5])},
+            run_config=train.RunConfig(stop={"training_iteration": 3}),
+        ).fit()
+        print(f"loss={results[0].metrics['loss']}")
+        print(f"rows={results[0].metrics['training_iteration']}")
+        """,
+        before=AS_RAY,
+    )
+    # The stop landed on the third report.
+    assert (values(output)["loss"], values(output)["rows"]) == ("3", "3")
+
+
+def test_a_script_of_the_first_generation_runs(scripts: Scripts) -> None:
+    """`tune.run`, metrics by keyword, `tune.checkpoint_dir`, and an analysis."""
+    output = scripts.run(
+        """
+        import os
+        from ray import tune
+        from ray.tune import CLIReporter
+        from ray.tune.schedulers import ASHAScheduler
+
+        def train(config, checkpoint_dir=None, data=None):
+            for step in range(4):
+                with tune.checkpoint_dir(step) as directory:
+                    with open(os.path.join(directory, "weights"), "w") as file:
+                        file.write(f"{config['lr']} {step} {data}")
+                tune.report(loss=config["lr"] * (4 - step), accuracy=step / 4)
+
+        analysis = tune.run(
+            tune.with_parameters(train, data="pictures"),
+            resources_per_trial={"cpu": 1},
+            config={"lr": tune.grid_search([0.5, 0.25]), "width": tune.sample_from(lambda spec: int(spec.config.lr * 8))},
+            num_samples=1,
+            scheduler=ASHAScheduler(metric="loss", mode="min", max_t=4, grace_period=4),
+            progress_reporter=CLIReporter(metric_columns=["loss", "accuracy"]),
+            local_dir="results",
+            name="first",
+            keep_checkpoints_num=2,
+        )
+        best = analysis.get_best_trial("loss", "min", "last")
+        print(f"config={sorted(best.config.items())}")
+        print(f"result={best.last_result['loss']}, {best.last_result['accuracy']}")
+        checkpoint = analysis.get_best_checkpoint(best, "loss", "min")
+        with checkpoint.as_directory() as directory:
+            print(f"weights={open(os.path.join(directory, 'weights')).read()}")
+        print(f"logdir={analysis.get_best_logdir('loss', 'min')}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert found["config"] == "[('lr', 0.25), ('width', 2)]"
+    assert found["result"] == "0.25, 0.75"
+    assert found["weights"] == "0.25 3 pictures"
+    assert Path(found["logdir"]).parent == scripts.directory / "results" / "first"
+    kept = sorted(path.name for path in Path(found["logdir"]).glob("checkpoint_*"))
+    assert kept == ["checkpoint_000002", "checkpoint_000003"]
+
+
+def test_a_trial_knows_who_it_is_by_the_names_of_both_generations(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        from ray import tune
+
+        def objective(config):
+            context = tune.get_context()
+            return {
+                "ids": sorted({tune.get_trial_id(), context.get_trial_id()}),
+                "names": sorted({tune.get_trial_name(), context.get_trial_name()}),
+                "directories": sorted({tune.get_trial_dir(), context.get_trial_dir()}),
+                "experiment": context.get_experiment_name(),
+                "cpus": tune.get_trial_resources().required_resources["CPU"],
+                "enabled": tune.is_session_enabled(),
+                "in": os.getcwd(),
+                "from": os.environ["TUNE_ORIG_WORKING_DIR"],
+            }
+
+        results = tune.Tuner(tune.with_resources(objective, {"CPU": 0.5}), run_config=tune.RunConfig(name="who")).fit()
+        import json
+        print("told=" + json.dumps({**results[0].metrics, "config": None}, default=str))
+        print(f"path={results[0].path}")
+        print(f"outside={tune.is_session_enabled()} {tune.get_trial_id()}")
+        """,
+        before=AS_RAY,
+    )
+    told, path = json.loads(values(output)["told"]), values(output)["path"]
+    assert told["ids"] == [told["trial_id"]]
+    assert told["names"] == [f"objective_{told['trial_id']}"]
+    assert told["experiment"] == "who"
+    assert told["directories"] == [path] == [told["in"]]
+    assert told["from"] == str(scripts.directory)
+    assert (told["cpus"], told["enabled"]) == (0.5, True)
+    assert values(output)["outside"] == "False None"
+
+
+def test_the_variable_that_keeps_trials_where_the_script_is_counts(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        from ray import tune
+        results = tune.Tuner(lambda config: {"where": os.getcwd(), "score": 1}).fit()
+        print(f"where={results[0].metrics['where']}")
+        """,
+        before=AS_RAY,
+        RAY_CHDIR_TO_TRIAL_DIR="0",
+    )
+    assert values(output)["where"] == str(scripts.directory)
+
+
+def test_outside_of_a_trial_a_report_warns_and_does_nothing(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        from ray import tune
+        from ray.air import session
+
+        tune.report({"loss": 1})
+        tune.report(loss=1)
+        session.report({"loss": 1})
+        print(f"checkpoint={tune.get_checkpoint()}")
+        """,
+        before=AS_RAY,
+    )
+    assert values(output)["checkpoint"] == "None"
+    assert output.count("outside of a trial") == 2
+    assert "`session.report()` was called outside" in output

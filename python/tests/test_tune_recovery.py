@@ -1,0 +1,127 @@
+"""Searches that lose their head or their driver, and go on."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver_scripts import Scripts, scripts_fixture, wait_until  # noqa: F401
+
+import carril
+from carril import tune
+from carril._internal import driver
+from carril.train import Checkpoint, RunConfig
+from carril.tune import TuneConfig, Tuner
+from carril.tune._stored import read_experiment
+
+
+@pytest.fixture
+def own_head() -> Iterator[None]:
+    """A head that may be killed."""
+    carril.shutdown()
+    carril.init(num_cpus=2)
+    yield
+    carril.shutdown()
+
+
+def search(storage: Path, trainable: Any, space: dict[str, Any], **options: Any) -> Any:
+    return Tuner(
+        trainable,
+        param_space=space,
+        tune_config=TuneConfig(metric="loss", mode="min", **options),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=0),
+    ).fit()
+
+
+@pytest.mark.usefixtures("own_head")
+def test_the_head_may_die_and_the_search_goes_on(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        latest = tune.get_checkpoint()
+        first = latest.to_dict()["step"] + 1 if latest is not None else 0
+        for step in range(first, 4):
+            if config["x"] == 1 and step == 2:
+                Path(config["mark"]).touch()
+                while not os.path.exists(config["go"]):
+                    time.sleep(0.01)
+            tune.report({"loss": config["x"], "first": first}, checkpoint=Checkpoint.from_dict({"step": step}))
+
+    mark, go = storage / "mark", storage / "go"
+    pid = driver.ensure_client().head_pid
+
+    def kill() -> None:
+        while not mark.exists() or len(list(storage.glob("search/*_00001_*/checkpoint_*/.manifest.json"))) < 2:
+            time.sleep(0.01)
+        os.kill(pid, 9)
+        go.touch()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    space = {"x": tune.grid_search([0, 1, 2]), "mark": str(mark), "go": str(go)}
+    grid = search(storage, train, space, max_concurrent_trials=1)
+    killer.join()
+    assert not grid.errors, grid.errors
+    assert [result.metrics["training_iteration"] for result in grid] == [4, 4, 4]
+    assert grid[1].metrics["first"] == 2
+
+
+SCRIPT = """
+import os, sys, time
+from carril import tune
+from carril.train import Checkpoint
+from carril.tune import RunConfig, TuneConfig, Tuner
+from carril.tune.schedulers import ASHAScheduler
+
+def train(config):
+    with open({notes!r}, "a") as notes:
+        notes.write(f"{{config['x']}}\\n")
+    latest = tune.get_checkpoint()
+    first = latest.to_dict()["step"] + 1 if latest is not None else 0
+    for step in range(first, 5):
+        time.sleep(0.01)
+        tune.report({{"loss": config["x"] / (step + 1), "first": first}}, checkpoint=Checkpoint.from_dict({{"step": step}}))
+
+if __name__ == "__main__":
+    grid = Tuner(
+        train,
+        param_space={{"x": tune.uniform(0, 1)}},
+        tune_config=TuneConfig(
+            metric="loss", mode="min", num_samples=12, scheduler=ASHAScheduler(max_t=5, reduction_factor=2)
+        ),
+        run_config=RunConfig(name="search", storage_path={storage!r}, verbose=0),
+    ).fit()
+    print("trials", len(grid), "errors", grid.num_errors, flush=True)
+"""
+
+
+@pytest.mark.parametrize("ended", [0, 1, 3, 6, 9])
+def test_a_driver_that_is_killed_at_any_point_goes_on_by_the_same_script(
+    scripts: Scripts, tmp_path: Path, ended: int
+) -> None:
+    storage, notes = tmp_path / "storage", tmp_path / "notes"
+    text = SCRIPT.format(notes=str(notes), storage=str(storage))
+    first = scripts.start(text)
+    path = storage / "search"
+
+    def over() -> int:
+        if not (path / "trials.jsonl").exists():
+            return -1
+        return sum('"event": "ended"' in line for line in (path / "trials.jsonl").read_text().splitlines())
+
+    wait_until(lambda: over() >= ended, f"{ended} trials have ended")
+    os.kill(first.pid, signal.SIGKILL)
+    first.finish()
+    before = {trial.id: trial for trial in read_experiment(path).trials if trial.is_over}
+    runs_before = notes.read_text().split() if notes.exists() else []
+    output = scripts.run(text)
+    assert "trials 12 errors 0" in output, output
+    after = read_experiment(path)
+    assert after.record["status"] == "finished" and all(trial.is_over for trial in after.trials)
+    for trial in after.trials:
+        if trial.id in before:
+            assert trial.metrics == before[trial.id].metrics, "what has ended is left alone"
+    again = notes.read_text().split()[len(runs_before) :]
+    assert not {str(trial.config["x"]) for trial in before.values()} & set(again), "and is not run again"
