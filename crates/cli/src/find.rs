@@ -15,7 +15,7 @@ use clap::Args;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where runs are looked for besides the live heads.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct Storage {
     /// Where runs are kept, instead of ~/carril_results and ~/ray_results
     #[arg(long, value_name = "PATH")]
@@ -29,7 +29,7 @@ pub struct Live {
 }
 
 impl Storage {
-    fn directories(&self) -> Vec<PathBuf> {
+    pub fn directories(&self) -> Vec<PathBuf> {
         if let Some(storage) = &self.storage {
             return vec![storage.clone()];
         }

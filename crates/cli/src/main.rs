@@ -12,6 +12,7 @@ mod stacks;
 mod status;
 mod stop_run;
 mod table;
+mod tune;
 mod verify;
 
 use std::process::ExitCode;
@@ -48,6 +49,9 @@ enum Command {
     StopRun(stop_run::StopRun),
     /// Run again the command of a run that did not finish: it goes on
     Resume(resume::Resume),
+    /// Look at experiments: their trials, the best one, tables and plots of them
+    #[command(subcommand)]
+    Tune(tune::Tune),
     /// The head and agent of one driver; started by the driver, not by people
     #[command(hide = true)]
     PrivateHead(private_head::PrivateHead),
@@ -105,6 +109,7 @@ fn main() -> ExitCode {
         Command::StopRun(command) => command.run(),
         Command::Resume(command) => command.run(),
         Command::Checkpoints(command) => command.run(),
+        Command::Tune(command) => command.run(),
         Command::Verify(command) => match command.run() {
             Ok(code) => return code,
             Err(failure) => Err(failure),

@@ -1,16 +1,30 @@
 //! Plain tables and times, for people.
 
+use std::io::Write;
+
 use carril_types::{AUTOMATIC_FIELDS, Metrics, Value};
 
 /// Columns as wide as their widest cell; the last one is not padded.
 pub fn print_table(rows: &[Vec<String>]) {
+    print_all(&table(rows));
+}
+
+/// Prints a text, unless nobody reads it any more: `| head` is no error.
+pub fn print_all(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
+pub fn table(rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     for row in rows {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
     }
+    text
 }
 
 /// Local time of a Unix time, to the second.

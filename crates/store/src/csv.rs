@@ -48,7 +48,7 @@ impl CsvFile {
                     columns.len() - 1
                 }
             };
-            write_cell(&mut cells[column], value);
+            write_csv_cell(&mut cells[column], value);
         });
         if self.columns.len() > before {
             self.flush()?;
@@ -88,7 +88,8 @@ impl CsvFile {
     }
 }
 
-fn write_cell(out: &mut String, value: &Value) {
+/// As pandas reads it back: nothing for `None`, `nan`, `inf`, `True`.
+pub fn write_csv_cell(out: &mut String, value: &Value) {
     match value {
         Value::None => {}
         Value::Bool(value) => out.push_str(if *value { "True" } else { "False" }),

@@ -21,6 +21,10 @@ pub enum StoreError {
     RunExists { name: String, path: PathBuf },
     #[error("`{}` exists, and what it holds is no run", path.display())]
     NotARun { path: PathBuf },
+    #[error("there is no experiment in `{location}`")]
+    NotAnExperiment { location: String },
+    #[error("`experiment.json` in `{location}` {why}")]
+    ExperimentDamaged { location: String, why: &'static str },
     #[error("a run named `{name}` is live in `{}`: process {pid} on {host}", path.display())]
     RunLive { name: String, path: PathBuf, pid: u32, host: String },
     #[error("the checkpoint directory `{}` {what}", path.display())]
@@ -95,6 +99,12 @@ impl From<StoreError> for Failure {
                 .hint("to go on from its last checkpoint, set RunConfig(resume=True)"),
             StoreError::NotARun { .. } => Failure::new(ErrorCode::RunExists, message).hint(another),
             StoreError::RunLive { .. } => Failure::new(ErrorCode::RunLive, message).hint(another),
+            StoreError::NotAnExperiment { .. } => Failure::new(ErrorCode::NotFound, message).hint(
+                "an experiment has an `experiment.json`; `carril tune ls PATH` lists those that a directory holds",
+            ),
+            StoreError::ExperimentDamaged { .. } => storage.hint(
+                "it is written whole: a newer Carril may have made it, or something else has written to it since",
+            ),
             StoreError::CheckpointDirectory { what, .. } => {
                 let way_out = match what {
                     "holds the run's own directory" => "write the checkpoint's files to a directory of their own",

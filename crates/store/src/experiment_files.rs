@@ -17,7 +17,7 @@ pub const EXPERIMENT: &str = "experiment.json";
 pub const TRIALS: &str = "trials.jsonl";
 
 /// How long an owner that cannot be seen counts as alive, in seconds.
-const LEASE: f64 = 60.0;
+pub(crate) const LEASE: f64 = 60.0;
 
 /// `experiment.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]

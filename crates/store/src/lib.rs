@@ -1,4 +1,5 @@
-//! What is kept: the run's directory, its reports, its checkpoints, the journal, the blobs of a node, and the storage behind.
+//! What is kept: the run's directory, its reports, its checkpoints, the journal; an experiment's trials; the blobs of a node; and the
+//! storage behind.
 //!
 //! Everything here blocks, on files or on a server; who calls it, and on which thread, is the caller's affair.
 
@@ -9,6 +10,7 @@ mod credentials;
 mod csv;
 mod epoch;
 mod error;
+mod experiment;
 mod experiment_files;
 mod faults;
 mod journal;
@@ -19,6 +21,7 @@ mod metrics_json;
 mod object;
 mod owner;
 mod python_filesystem;
+mod python_json;
 mod report_log;
 mod reports;
 mod requests;
@@ -32,8 +35,10 @@ pub use blobs::{BlobStore, BlobWriter};
 pub use checkpoint::{
     Committed, Header, STAGING, Shard, adopt, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
 };
+pub use csv::write_csv_cell;
 pub use epoch::{is_current, take_epoch};
 pub use error::StoreError;
+pub use experiment::{Experiment, ExperimentStatus, ExperimentSummary, Trial, TrialState};
 pub use experiment_files::{EXPERIMENT, ExperimentFiles, ExperimentRecord, TRIALS, read_lines};
 pub use faults::{Crashed, crash_at};
 pub use journal::{Fact, History, Journal, JournalRecord};
@@ -42,6 +47,7 @@ pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
 pub use metrics_json::{json_of, value_of};
 pub use owner::Owner;
 pub use python_filesystem::PythonFilesystem;
+pub use python_json::{find_in_object, find_metric, parse_object};
 pub use report_log::{ReportLogReader, ReportLogWriter};
 pub use reports::ReportFiles;
 pub use run_directory::{RunDirectory, RunRecord};

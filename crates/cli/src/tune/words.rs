@@ -1,0 +1,145 @@
+//! Numbers, values and times in the form for people.
+
+use carril_store::{Experiment, Trial, TrialState};
+use carril_types::Value;
+
+/// A text longer than this is cut in a cell.
+const LONGEST: usize = 28;
+
+/// Four digits that count, without zeros at the end.
+pub fn significant(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".into();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.into();
+    }
+    if number == 0.0 {
+        return "0".into();
+    }
+    // Of the number as it is rounded: 0.99996 is 1.
+    let rounded: f64 = format!("{number:.3e}").parse().unwrap_or(number);
+    let exponent = rounded.abs().log10().floor() as i32;
+    if !(-4..7).contains(&exponent) {
+        let text = format!("{rounded:.3e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{exponent}", trimmed(digits));
+    }
+    trimmed(&format!("{number:.*}", usize::try_from(3 - exponent).unwrap_or(0))).to_owned()
+}
+
+fn trimmed(digits: &str) -> &str {
+    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
+}
+
+/// A value in a cell or a label.
+pub fn short(value: &Value) -> String {
+    match value {
+        Value::None => "None".into(),
+        Value::Bool(flag) => if *flag { "True" } else { "False" }.into(),
+        Value::Int(number) => number.to_string(),
+        Value::Float(number) => significant(*number),
+        Value::BigInt(digits) => digits.clone(),
+        Value::Text(text) => cut(text, LONGEST),
+        Value::Object(object) => cut(&object.repr, LONGEST),
+        Value::List(_) | Value::Map(_) => {
+            let mut text = String::new();
+            carril_store::write_csv_cell(&mut text, value);
+            cut(&text, LONGEST)
+        }
+    }
+}
+
+/// The first line, and of that as much as fits.
+pub fn cut(text: &str, longest: usize) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    if line.chars().count() <= longest {
+        return line.to_owned();
+    }
+    line.chars().take(longest - 1).chain(['…']).collect()
+}
+
+pub fn duration(seconds: f64) -> String {
+    if seconds < 60.0 {
+        return format!("{seconds:.1} s");
+    }
+    let whole = seconds as u64;
+    match whole {
+        0..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        3600..86400 => format!("{} h {:02} min", whole / 3600, whole % 3600 / 60),
+        _ => format!("{} d {:02} h", whole / 86400, whole % 86400 / 3600),
+    }
+}
+
+/// The state of a trial in a word; what a head that is gone was running is unfinished.
+pub fn state_word(trial: &Trial, is_live: bool) -> &'static str {
+    match trial.state {
+        TrialState::Pending => "pending",
+        TrialState::Running if is_live => "running",
+        TrialState::Running => "unfinished",
+        TrialState::Paused => "paused",
+        TrialState::Terminated => "terminated",
+        TrialState::Error => "error",
+    }
+}
+
+/// How many trials are in which state, the most first.
+pub fn counts(experiment: &Experiment, is_live: bool) -> Vec<(&'static str, usize)> {
+    let mut counts: Vec<(&'static str, usize)> = Vec::new();
+    for trial in &experiment.trials {
+        let word = state_word(trial, is_live);
+        match counts.iter_mut().find(|(known, _)| *known == word) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((word, 1)),
+        }
+    }
+    counts.sort_by_key(|(word, count)| (std::cmp::Reverse(*count), *word));
+    counts
+}
+
+/// `17 terminated, 2 error`
+pub fn counted(experiment: &Experiment, is_live: bool) -> String {
+    let counts = counts(experiment, is_live);
+    let parts: Vec<String> = counts.iter().map(|(word, count)| format!("{count} {word}")).collect();
+    if parts.is_empty() { "no trials".into() } else { parts.join(", ") }
+}
+
+pub fn trials(count: usize) -> String {
+    if count == 1 { "1 trial".into() } else { format!("{count} trials") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_digits_that_count() {
+        for (number, text) in [
+            (0.1, "0.1"),
+            (0.123456, "0.1235"),
+            (0.00012345, "0.0001234"),
+            (0.0000123456, "1.235e-5"),
+            (12345.678, "12346"),
+            (123456789.0, "1.235e8"),
+            (1e-9, "1e-9"),
+            (0.99996, "1"),
+            (99999.6, "100000"),
+            (-2.5, "-2.5"),
+            (100.0, "100"),
+            (0.0, "0"),
+            (f64::NAN, "nan"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(significant(number), text);
+        }
+    }
+
+    #[test]
+    fn times_are_told_in_two_units() {
+        for (seconds, text) in
+            [(0.04, "0.0 s"), (59.94, "59.9 s"), (61.0, "1 min 01 s"), (7500.0, "2 h 05 min"), (90_000.0, "1 d 01 h")]
+        {
+            assert_eq!(duration(seconds), text);
+        }
+    }
+}

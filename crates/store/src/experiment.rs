@@ -1,0 +1,302 @@
+//! An experiment of many trials, as its directory tells of it: for whoever looks at it, while it goes on or afterwards.
+//!
+//! Nothing here needs the user's code, and no path in the files is absolute: a directory that was moved reads the same.
+//! EXPERIMENT-1: a line that was cut short, or cannot be understood, is left out and counted; it is never an error.
+//! EXPERIMENT-2: the last event of a trial decides its state; of several ends the last one counts.
+
+mod trial;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use carril_types::{Metrics, ScoreOrder, Value};
+
+pub use self::trial::{Trial, TrialState};
+use crate::error::StoreError;
+use crate::experiment_files::{EXPERIMENT, LEASE, TRIALS};
+use crate::owner::Owner;
+use crate::python_json::{find_in_object, parse_object};
+use crate::run_directory::RunRecord;
+use crate::storage::Storage;
+use crate::verify::list_checkpoints;
+
+const RESULTS: &str = "result.json";
+/// The last result of a trial is looked for in the last part of its file first.
+const TAIL: u64 = 16 * 1024;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExperimentStatus {
+    /// Not ended: whether it is alive is another question.
+    Running,
+    Finished,
+    Stopped,
+    Failed,
+}
+
+/// What a reader wants of `experiment.json`, as any version has written it; the head's own view of it is `ExperimentRecord`.
+#[derive(Clone, Debug)]
+pub struct ExperimentSummary {
+    pub name: String,
+    pub created: f64,
+    pub ended: Option<f64>,
+    pub carril_version: String,
+    pub status: ExperimentStatus,
+    /// Why it ended; empty where that is not told.
+    pub reason: String,
+    pub metric: Option<String>,
+    pub mode: Option<ScoreOrder>,
+    pub trainable: String,
+    pub searcher: String,
+    pub scheduler: String,
+    /// Who runs it, where that is recorded; otherwise its trials tell.
+    pub owner: Option<Owner>,
+    /// When the owner was last heard of: one on another host is alive for a lease beyond that.
+    pub renewed: f64,
+    /// What the driver recorded of its request.
+    pub asked: Metrics,
+}
+
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    place: Storage,
+    pub summary: ExperimentSummary,
+    /// In the order in which they were made.
+    pub trials: Vec<Trial>,
+    /// How many lines could not be understood, besides one at the end that was cut short.
+    pub unreadable: usize,
+    /// Whether the last line was cut short.
+    pub torn: bool,
+}
+
+impl ExperimentSummary {
+    /// What a place says of its experiment; `None` where it holds none.
+    pub fn read(place: &Storage) -> Result<Option<Self>, StoreError> {
+        let Some(bytes) = place.read(EXPERIMENT)? else { return Ok(None) };
+        let damaged = |why| StoreError::ExperimentDamaged { location: place.location().to_owned(), why };
+        let fields = parse_object(&String::from_utf8_lossy(&bytes)).ok_or_else(|| damaged("is not JSON"))?;
+        Self::of(&fields).ok_or_else(|| damaged("lacks a name or a status that is known")).map(Some)
+    }
+
+    fn of(fields: &Metrics) -> Option<Self> {
+        let status = match text(fields, "status")?.as_str() {
+            "running" => ExperimentStatus::Running,
+            "finished" => ExperimentStatus::Finished,
+            "stopped" => ExperimentStatus::Stopped,
+            "failed" => ExperimentStatus::Failed,
+            _ => return None,
+        };
+        let mode = match text(fields, "mode").as_deref() {
+            Some("min") => Some(ScoreOrder::Min),
+            Some("max") => Some(ScoreOrder::Max),
+            _ => None,
+        };
+        let words = |key| text(fields, key).unwrap_or_default();
+        Some(Self {
+            name: text(fields, "name")?,
+            created: number(fields, "created").unwrap_or(0.0),
+            ended: number(fields, "ended"),
+            carril_version: words("carril_version"),
+            status,
+            reason: words("reason"),
+            metric: text(fields, "metric"),
+            mode,
+            trainable: words("trainable"),
+            searcher: words("searcher"),
+            scheduler: words("scheduler"),
+            owner: map(fields, "owner").and_then(owner),
+            renewed: number(fields, "renewed").unwrap_or(0.0),
+            asked: map(fields, "asked").cloned().unwrap_or_default(),
+        })
+    }
+}
+
+impl Experiment {
+    /// What a local directory holds.
+    pub fn read(directory: &Path) -> Result<Self, StoreError> {
+        Self::open(Storage::local(directory))
+    }
+
+    pub fn open(place: Storage) -> Result<Self, StoreError> {
+        let Some(summary) = ExperimentSummary::read(&place)? else {
+            return Err(StoreError::NotAnExperiment { location: place.location().to_owned() });
+        };
+        let events = place.read(TRIALS)?.unwrap_or_default();
+        let mut experiment = Self { place, summary, trials: Vec::new(), unreadable: 0, torn: false };
+        experiment.take_events(&String::from_utf8_lossy(&events));
+        Ok(experiment)
+    }
+
+    fn take_events(&mut self, text: &str) {
+        let mut by_number: HashMap<u64, usize> = HashMap::new();
+        for line in text.split_inclusive('\n').filter(|line| !line.trim().is_empty()) {
+            let taken = self.take_event(line, &mut by_number);
+            if taken.is_none() && line.ends_with('\n') {
+                self.unreadable += 1;
+            } else if taken.is_none() {
+                self.torn = true;
+            }
+        }
+    }
+
+    fn take_event(&mut self, line: &str, by_number: &mut HashMap<u64, usize>) -> Option<()> {
+        // What the scheduler was told is the greater part of the file, and for nobody who reads it.
+        if matches!(find_in_object(line, "event"), Some(Value::Text(event)) if event == "told") {
+            return Some(());
+        }
+        let event = parse_object(line)?;
+        let number = integer(&event, "trial")?;
+        if text(&event, "event")? == "made" {
+            let trial = Trial::made(number, &event)?;
+            match by_number.get(&number) {
+                Some(at) => self.trials[*at] = trial,
+                None => {
+                    by_number.insert(number, self.trials.len());
+                    self.trials.push(trial);
+                }
+            }
+            return Some(());
+        }
+        self.trials.get_mut(*by_number.get(&number)?)?.take(&event)
+    }
+
+    pub fn place(&self) -> &Storage {
+        &self.place
+    }
+
+    /// The directory of a trial, wherever the experiment is now.
+    pub fn place_of(&self, trial: &Trial) -> Storage {
+        self.place.join(&trial.directory)
+    }
+
+    /// Fills in the last results of trials that have not ended, from their own files.
+    pub fn look_at_unfinished(&mut self) -> Result<(), StoreError> {
+        for at in 0..self.trials.len() {
+            let trial = &self.trials[at];
+            if !matches!(trial.state, TrialState::Running | TrialState::Paused) {
+                continue;
+            }
+            if let Some(result) = self.last_result(trial)? {
+                self.trials[at].set_last(result);
+            }
+        }
+        Ok(())
+    }
+
+    fn last_result(&self, trial: &Trial) -> Result<Option<Metrics>, StoreError> {
+        let place = self.place_of(trial);
+        if let Some(directory) = place.local_path()
+            && let Some(result) = tail(&directory.join(RESULTS)).as_deref().and_then(last_object)
+        {
+            return Ok(Some(result));
+        }
+        Ok(place.read(RESULTS)?.and_then(|bytes| last_object(&String::from_utf8_lossy(&bytes))))
+    }
+
+    /// Every result of a trial, in order.
+    pub fn results(&self, trial: &Trial) -> Result<Vec<Metrics>, StoreError> {
+        let bytes = self.place_of(trial).read(RESULTS)?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&bytes).lines().filter_map(parse_object).collect())
+    }
+
+    /// One metric of every result of a trial that has it, in order: a part of the cost of `results`.
+    pub fn values(&self, trial: &Trial, metric: &str) -> Result<Vec<f64>, StoreError> {
+        let bytes = self.place_of(trial).read(RESULTS)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        // A line that was cut short may show the metric and not be there for `results`.
+        let whole = text.lines().filter(|line| line.ends_with('}'));
+        Ok(whole.filter_map(|line| find_in_object(line, metric)?.as_f64()).collect())
+    }
+
+    /// The latest checkpoint of a trial.
+    pub fn checkpoint(&self, trial: &Trial) -> Result<Option<Storage>, StoreError> {
+        let place = self.place_of(trial);
+        if let Some(name) = &trial.checkpoint {
+            return Ok(Some(place.join(name)));
+        }
+        let whole = list_checkpoints(&place)?.into_iter().rev().find(|listed| listed.state.is_ok());
+        Ok(whole.map(|listed| place.join(&listed.name)))
+    }
+
+    /// Whether a head has it now; `None` where that cannot be seen from here.
+    pub fn is_live(&self) -> Option<bool> {
+        if self.summary.status != ExperimentStatus::Running {
+            return Some(false);
+        }
+        if let Some(owner) = &self.summary.owner {
+            let lease = || (now() - self.summary.renewed < LEASE).then_some(true);
+            return owner.is_alive().or_else(lease);
+        }
+        let last = self.trials.iter().filter(|trial| trial.state != TrialState::Pending);
+        let last = last.max_by(|left, right| left.started.total_cmp(&right.started));
+        let record = last.and_then(|trial| self.place_of(trial).read("run.json").ok().flatten());
+        let record: Option<RunRecord> = record.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        record.map_or(Some(false), |record| record.owner.is_alive())
+    }
+
+    /// The status in the word for people: one whose head is gone is not running, whatever it says.
+    pub fn status_word(&self) -> &'static str {
+        match (self.summary.status, self.is_live()) {
+            (ExperimentStatus::Finished, _) => "finished",
+            (ExperimentStatus::Stopped, _) => "stopped",
+            (ExperimentStatus::Failed, _) => "failed",
+            (ExperimentStatus::Running, Some(true)) => "running",
+            (ExperimentStatus::Running, Some(false)) => "unfinished",
+            (ExperimentStatus::Running, None) => "unreachable",
+        }
+    }
+}
+
+/// The last part of a file, from the start of a line; `None` where it has to be read whole.
+fn tail(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).ok()?;
+    let start = if length > TAIL { bytes.iter().position(|byte| *byte == b'\n')? + 1 } else { 0 };
+    Some(String::from_utf8_lossy(&bytes[start..]).into_owned())
+}
+
+fn last_object(text: &str) -> Option<Metrics> {
+    text.lines().rev().find_map(parse_object)
+}
+
+fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
+}
+
+fn owner(fields: &Metrics) -> Option<Owner> {
+    let pid = u32::try_from(integer(fields, "pid")?).ok()?;
+    Some(Owner { host: text(fields, "host")?, boot: text(fields, "boot")?, pid, start: integer(fields, "start")? })
+}
+
+fn text(fields: &Metrics, key: &str) -> Option<String> {
+    match fields.get(key)? {
+        Value::Text(text) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn number(fields: &Metrics, key: &str) -> Option<f64> {
+    fields.get(key)?.as_f64()
+}
+
+fn integer(fields: &Metrics, key: &str) -> Option<u64> {
+    match fields.get(key)? {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+fn map<'a>(fields: &'a Metrics, key: &str) -> Option<&'a Metrics> {
+    match fields.get(key)? {
+        Value::Map(map) => Some(map),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
