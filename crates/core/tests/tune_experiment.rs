@@ -323,8 +323,7 @@ fn a_searcher_of_the_users_is_asked_one_trial_at_a_time() {
 
 #[test]
 fn a_searcher_that_wants_to_wait_is_asked_again_when_a_trial_has_ended_and_not_for_ever() {
-    let machine =
-        Experiment::new(ExperimentOptions::default(), None, Some(AnyScheduler::Fifo(Fifo::default())));
+    let machine = Experiment::new(ExperimentOptions::default(), None, Some(AnyScheduler::Fifo(Fifo::default())));
     let mut world = World::new(2, machine);
     let (question, _) = world.questions.pop().unwrap();
     world.tell(ExperimentEvent::Answered { question, answer: Answer::Config(Metrics::default()) });

@@ -7,8 +7,8 @@ use carril_core::tune::Mode;
 use carril_core::tune::spec::{SchedulerSpec, SearcherSpec};
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, ExperimentFiles, ExperimentRecord, History, Journal, JournalRecord, Owner, PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage,
-    StoreError, take_epoch,
+    BlobStore, ExperimentFiles, ExperimentRecord, History, Journal, JournalRecord, Owner, PythonFilesystem,
+    ReportFiles, RunDirectory, RunRecord, Storage, StoreError, take_epoch,
 };
 use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus, Value};
 

@@ -52,7 +52,7 @@ pub(crate) enum Wish {
     Submit { trial: TrialId, request: Box<v1::RunRequest> },
     Stop { run: RunId, reason: String, force: bool },
     Decide { run: RunId, number: u64, verdict: Verdict, free: u64 },
-    Adopt { trial: TrialId, to: Storage, from: Storage },
+    Adopt { trial: TrialId, places: Box<(Storage, Storage)> },
     DropPool,
 }
 
@@ -151,8 +151,7 @@ impl ExperimentRun {
             }
             records.push((read.record, read.last));
         }
-        let resuming =
-            Resuming { errored: self.spec.resume_errored, leaves_unfinished: self.spec.leave_unfinished };
+        let resuming = Resuming { errored: self.spec.resume_errored, leaves_unfinished: self.spec.leave_unfinished };
         self.machine.replay(records, resuming);
         self.begin_failed_anew();
         // What has ended is in the files, for whoever wants to know.
@@ -171,7 +170,7 @@ impl ExperimentRun {
         }
         for index in 0..self.trials.len() {
             let known = &mut self.trials[index];
-            if !known.ended.as_ref().is_some_and(|ended| ended.status == "failed") {
+            if known.ended.as_ref().is_none_or(|ended| ended.status != "failed") {
                 continue;
             }
             known.names.directory.push_str("_again");
@@ -265,12 +264,8 @@ impl ExperimentRun {
             Record::Made { trial, .. } => self.tell_made(trial),
             Record::Paused { trial, reason } => self.tell_state(trial, "paused", &reason),
             Record::Exploited { trial, reason, .. } => {
-                let changed = v1::TrialChanged {
-                    trial: trial.0,
-                    state: "paused".into(),
-                    reason,
-                    made: Some(self.made(trial)),
-                };
+                let changed =
+                    v1::TrialChanged { trial: trial.0, state: "paused".into(), reason, made: Some(self.made(trial)) };
                 self.tell(changed);
             }
             Record::Ended(ended) => {
@@ -328,7 +323,7 @@ impl ExperimentRun {
         if trial == from {
             return self.trials[trial.0 as usize].adopting = false;
         }
-        self.wishes.push(Wish::Adopt { trial, to, from: source });
+        self.wishes.push(Wish::Adopt { trial, places: Box::new((to, source)) });
     }
 
     pub fn on_adopted(&mut self, trial: TrialId, result: Result<Option<String>, Failure>, outside: &mut dyn Outside) {
@@ -338,7 +333,9 @@ impl ExperimentRun {
         let own = known.names.name.clone();
         match result {
             Ok(Some(_)) => {}
-            Ok(None) => self.warn(format!("`{own}` goes on from its own checkpoint: the other trial has none any more")),
+            Ok(None) => {
+                self.warn(format!("`{own}` goes on from its own checkpoint: the other trial has none any more"))
+            }
             Err(failure) => self.warn(format!("`{own}` goes on from its own checkpoint: {}", failure.message)),
         }
         if let Some((resources, free)) = waiting {

@@ -207,7 +207,8 @@ impl Head {
             let after = Duration::from_secs_f64((until - now).max(0.0));
             self.outside.set_lease_timer(id.clone(), after);
         }
-        let unwanted = unwanted || matches!(&asker, Asker::Run(of) if !self.runs.get(of).is_some_and(|of| of.wants(id)));
+        let unwanted =
+            unwanted || matches!(&asker, Asker::Run(of) if !self.runs.get(of).is_some_and(|of| of.wants(id)));
         match asker {
             Asker::Driver(reply) => {
                 let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));

@@ -21,8 +21,8 @@ pub use disk::RealDisk;
 pub use head::Head;
 pub use mirror::Mirror;
 pub use outside::{
-    Annotation, Checkpoints, Commit, Committed, Disk, ExperimentDisk, ExperimentOpened, OpenExperiment, OpenRequest, Outside,
-    RunDisk, RunOpened,
+    Annotation, Checkpoints, Commit, Committed, Disk, ExperimentDisk, ExperimentOpened, OpenExperiment, OpenRequest,
+    Outside, RunDisk, RunOpened,
 };
 pub use serve::{HeadHandle, start};
 pub use service::HeadService;

@@ -65,7 +65,9 @@ impl Mirror {
     pub fn of_experiment(storage: Storage, local: &Path) -> Result<Self, StoreError> {
         let io = |source| StoreError::Io { what: "make", path: local.to_owned(), source };
         fs::create_dir_all(local).map_err(io)?;
-        let own = |name: &String| !name.ends_with('/') && (name.ends_with(".json") || name.ends_with(".jsonl") || name.starts_with("pbt_"));
+        let own = |name: &String| {
+            !name.ends_with('/') && (name.ends_with(".json") || name.ends_with(".jsonl") || name.starts_with("pbt_"))
+        };
         let mirror = Self::new(storage, local);
         for name in mirror.storage.names()?.into_iter().filter(own) {
             mirror.storage.download(&name, &local.join(&name))?;

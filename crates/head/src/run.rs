@@ -31,9 +31,9 @@ pub(crate) use self::attempts::budget_of;
 use self::ending::UPKEEP_EVERY;
 pub(crate) use self::reports::RankReport;
 use self::reports::options;
+use self::trial::DECISION;
 pub(crate) use self::trial::Trial;
 pub(crate) use self::validation::Check;
-use self::trial::DECISION;
 use self::validation::Validating;
 
 pub(crate) struct Run {

@@ -9,8 +9,8 @@ use std::time::Duration;
 use carril_core::Timer;
 use carril_core::tune::TrialId;
 use carril_head::{
-    Annotation, Checkpoints, Commit, Disk, ExperimentOpened, Head, Mirror, OpenExperiment, OpenRequest, Outside, RealDisk,
-    RunDisk, RunOpened,
+    Annotation, Checkpoints, Commit, Disk, ExperimentOpened, Head, Mirror, OpenExperiment, OpenRequest, Outside,
+    RealDisk, RunDisk, RunOpened,
 };
 use carril_proto::v1;
 use carril_store::{Crashed, JournalRecord, Storage};

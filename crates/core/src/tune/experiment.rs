@@ -55,7 +55,10 @@ enum State {
     Judging(u64),
     Pausing(String),
     /// It stops for this reason; the scheduler knows.
-    Stopping { reason: String, by_scheduler: bool },
+    Stopping {
+        reason: String,
+        by_scheduler: bool,
+    },
     Paused,
     Ended,
     /// It was interrupted.
@@ -361,13 +364,7 @@ impl Experiment {
         }
     }
 
-    fn carry_out_order(
-        &mut self,
-        trial: TrialId,
-        decision: Decision,
-        reason: String,
-        out: &mut Out,
-    ) {
+    fn carry_out_order(&mut self, trial: TrialId, decision: Decision, reason: String, out: &mut Out) {
         let waits = self.paused.contains(&trial) || self.pending.contains(&trial);
         let pausing = matches!(self.trial(trial).state, State::Pausing(_));
         match decision {

@@ -480,11 +480,9 @@ impl SchedulerSpec {
                 let allocation = match allocation {
                     AllocationSpec::Evenly(spec) => Allocation::Evenly(distribution(spec)),
                     AllocationSpec::ToTheTop(spec) => match (&spec.metric, spec.mode) {
-                        (Some(metric), Some(mode)) => Allocation::ToTheTop {
-                            distribution: distribution(spec),
-                            metric: metric.clone(),
-                            mode,
-                        },
+                        (Some(metric), Some(mode)) => {
+                            Allocation::ToTheTop { distribution: distribution(spec), metric: metric.clone(), mode }
+                        }
                         _ => return Err("the allocation to the top trial needs a metric and a mode".to_owned()),
                     },
                 };

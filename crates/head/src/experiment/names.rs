@@ -27,10 +27,8 @@ impl Names {
         now: f64,
     ) -> Self {
         let id = format!("{prefix}_{:05}", trial.0);
-        let parameters: Vec<String> = varying
-            .iter()
-            .filter_map(|path| Some(format!("{}={}", path.last()?, shown(at(config, path)?))))
-            .collect();
+        let parameters: Vec<String> =
+            varying.iter().filter_map(|path| Some(format!("{}={}", path.last()?, shown(at(config, path)?)))).collect();
         let mut tag = trial.0.to_string();
         if !parameters.is_empty() {
             tag.push('_');

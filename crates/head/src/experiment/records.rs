@@ -167,8 +167,7 @@ pub(super) fn read(line: &Metrics) -> Option<Read> {
     let mut names = None;
     let record = match text("event")?.as_str() {
         "made" => {
-            let own =
-                Names { id: text("id")?, name: text("name")?, directory: text("directory")?, tag: text("tag")? };
+            let own = Names { id: text("id")?, name: text("name")?, directory: text("directory")?, tag: text("tag")? };
             let named = line.get("named").is_some().then(|| (own.name.clone(), own.directory.clone()));
             names = Some(own);
             let amounts = map("resources").filter(|_| line.get("own_resources").is_some());

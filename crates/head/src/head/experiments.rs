@@ -122,7 +122,7 @@ impl Head {
                 Wish::Submit { trial, request } => self.submit_for(*request, Asker::Trial(id.clone(), trial)),
                 Wish::Stop { run, reason, force } => self.stop_trial(&run, reason, force),
                 Wish::Decide { run, number, verdict, free } => self.decide_trial(&run, number, verdict, free),
-                Wish::Adopt { trial, to, from } => self.outside.adopt(id.clone(), trial, to, from),
+                Wish::Adopt { trial, places } => self.outside.adopt(id.clone(), trial, places.0, places.1),
                 Wish::DropPool => {
                     for node in self.nodes.keys() {
                         self.outside.to_agent(node, v1::DropPool { pool: id.as_str().to_owned() }.into());

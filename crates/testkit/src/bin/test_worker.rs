@@ -142,8 +142,15 @@ fn checkpoint(session: &Session, give_away: bool, saving: Saving) -> Result<(), 
     };
     write().map_err(|error| Failure::new(ErrorCode::Checkpoint, error.to_string()))?;
     let last = session.is_preempted();
-    let options =
-        ReportOptions { checkpoint: Some(directory.clone()), give_away, name: None, saving, last, validation: None, silent: false };
+    let options = ReportOptions {
+        checkpoint: Some(directory.clone()),
+        give_away,
+        name: None,
+        saving,
+        last,
+        validation: None,
+        silent: false,
+    };
     let result = report(session, 0, &options);
     let _ = std::fs::remove_dir_all(directory);
     result

@@ -56,11 +56,24 @@ pub enum RunEnd {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
     /// The config of the next trial.
-    Suggest { trial: TrialId },
+    Suggest {
+        trial: TrialId,
+    },
     /// Functions of the user's complete the config; `paths` are the places that a scheduler wants drawn.
-    Resolve { trial: TrialId, config: Metrics, paths: Vec<Path>, explored: bool },
-    Judge { trial: TrialId, result: Metrics },
-    Choose { pending: Vec<TrialId>, paused: Vec<TrialId> },
+    Resolve {
+        trial: TrialId,
+        config: Metrics,
+        paths: Vec<Path>,
+        explored: bool,
+    },
+    Judge {
+        trial: TrialId,
+        result: Metrics,
+    },
+    Choose {
+        pending: Vec<TrialId>,
+        paused: Vec<TrialId>,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -69,8 +82,16 @@ pub enum Answer {
     NotNow,
     Finished,
     /// With the names of the trial and of its directory, and with what it reserves, where the user says so.
-    Resolved { config: Metrics, names: Option<(String, String)>, resources: Option<Resources> },
-    Judged { judged: Judged, reason: String, stop_all: bool },
+    Resolved {
+        config: Metrics,
+        names: Option<(String, String)>,
+        resources: Option<Resources>,
+    },
+    Judged {
+        judged: Judged,
+        reason: String,
+        stop_all: bool,
+    },
     Chosen(Option<TrialId>),
 }
 
@@ -130,13 +151,33 @@ pub enum ExperimentCommand {
 /// What is written down; replayed in this order it gives the same experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    Made { trial: TrialId, config: Metrics, names: Option<(String, String)>, resources: Option<Resources> },
+    Made {
+        trial: TrialId,
+        config: Metrics,
+        names: Option<(String, String)>,
+        resources: Option<Resources>,
+    },
     /// What the scheduler was told.
-    Told { trial: TrialId, result: Metrics },
-    Chosen { trial: TrialId },
-    Paused { trial: TrialId, reason: String },
-    Exploited { trial: TrialId, from: TrialId, config: Metrics, reason: String },
-    ExploitRefused { trial: TrialId },
+    Told {
+        trial: TrialId,
+        result: Metrics,
+    },
+    Chosen {
+        trial: TrialId,
+    },
+    Paused {
+        trial: TrialId,
+        reason: String,
+    },
+    Exploited {
+        trial: TrialId,
+        from: TrialId,
+        config: Metrics,
+        reason: String,
+    },
+    ExploitRefused {
+        trial: TrialId,
+    },
     Ended(EndedTrial),
 }
 

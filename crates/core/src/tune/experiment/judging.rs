@@ -13,13 +13,7 @@ use crate::tune::scheduler::Holding;
 const ALWAYS_RECORDED: [&str; 2] = ["training_iteration", "time_total_s"];
 
 impl Experiment {
-    pub(super) fn on_reported(
-        &mut self,
-        trial: TrialId,
-        number: u64,
-        result: Metrics,
-        out: &mut Out,
-    ) {
+    pub(super) fn on_reported(&mut self, trial: TrialId, number: u64, result: Metrics, out: &mut Out) {
         self.note_metric(trial, &result, out);
         let one = self.trial(trial);
         one.last = Some(result);

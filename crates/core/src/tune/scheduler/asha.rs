@@ -227,7 +227,9 @@ impl Scheduler for Asha {
     }
 
     fn undecided_before(&self, trial: TrialId) -> f64 {
-        let (AshaOptions { target, max_t, .. }, Some(place)) = (&self.options, self.places.get(&trial)) else { return 0.0 };
+        let (AshaOptions { target, max_t, .. }, Some(place)) = (&self.options, self.places.get(&trial)) else {
+            return 0.0;
+        };
         if target.time_attr != ITERATION {
             return 0.0;
         }
