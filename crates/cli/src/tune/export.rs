@@ -2,7 +2,7 @@
 //!
 //! Columns: `trial/…` is what is known of the trial, `config/…` its configuration, every other one a metric under its own name.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -72,8 +72,7 @@ pub fn trial_rows(experiment: &Experiment) -> Vec<Metrics> {
                 ("trial/checkpoint".to_owned(), optional(&trial.checkpoint)),
                 ("trial/directory".to_owned(), Value::Text(trial.directory.clone())),
             ]);
-            add_metrics(&mut row, &trial.metrics);
-            add_config(&mut row, &trial.config);
+            add(&mut row, trial.metrics.clone(), &trial.config);
             row
         })
         .collect()
@@ -84,13 +83,9 @@ fn result_rows(experiment: &Experiment) -> Result<Vec<Metrics>, StoreError> {
     let is_live = experiment.status_word() == "running";
     let rows_of = |trial: &Trial| {
         let results = experiment.results(trial)?;
-        let rows = results.iter().map(|result| {
+        let rows = results.into_iter().map(|result| {
             let mut row = Metrics(identity(trial, is_live));
-            add_metrics(&mut row, result);
-            match result.get("config") {
-                Some(Value::Map(config)) => add_config(&mut row, config),
-                _ => add_config(&mut row, &trial.config),
-            }
+            add(&mut row, result, &trial.config);
             row
         });
         Ok(rows.collect::<Vec<_>>())
@@ -106,16 +101,26 @@ fn identity(trial: &Trial, is_live: bool) -> Vec<(String, Value)> {
     ]
 }
 
-fn add_metrics(row: &mut Metrics, metrics: &Metrics) {
-    metrics.for_each_flat(&mut |name, value| {
-        if name != "config" && !name.starts_with("config/") {
-            row.0.push((name.to_owned(), value.clone()));
-        }
-    });
+/// Adds a result, and the configuration that it came under: its own word for that, where it has one.
+fn add(row: &mut Metrics, mut result: Metrics, config: &Metrics) {
+    let own = result.0.iter().position(|(name, _)| name == "config").map(|at| result.0.remove(at).1);
+    result.0.retain(|(name, _)| !name.starts_with("config/"));
+    flatten(row, "", result);
+    match own {
+        Some(Value::Map(config)) => flatten(row, "config", config),
+        _ => flatten(row, "config", config.clone()),
+    }
 }
 
-fn add_config(row: &mut Metrics, config: &Metrics) {
-    config.for_each_flat(&mut |name, value| row.0.push((format!("config/{name}"), value.clone())));
+/// Takes the values as they are: an export is made of millions of them.
+fn flatten(row: &mut Metrics, prefix: &str, values: Metrics) {
+    for (name, value) in values.0 {
+        let name = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+        match value {
+            Value::Map(inner) if !inner.0.is_empty() => flatten(row, &name, inner),
+            value => row.0.push((name, value)),
+        }
+    }
 }
 
 fn csv(rows: &[Metrics]) -> String {
@@ -128,10 +133,16 @@ fn csv(rows: &[Metrics]) -> String {
     }
     text.push('\n');
     let mut cells: Vec<Option<&Value>> = vec![None; columns.len()];
+    let mut before: Vec<usize> = Vec::new();
     for row in rows {
         cells.fill(None);
-        for (name, value) in &row.0 {
-            cells[index[name.as_str()]] = Some(value);
+        for (at, (name, value)) in row.0.iter().enumerate() {
+            // Nearly always the row before had the same column in this place.
+            let known = before.get(at).copied().filter(|column| columns[*column] == name.as_str());
+            let column = known.unwrap_or_else(|| index[name.as_str()]);
+            before.resize(before.len().max(at + 1), column);
+            before[at] = column;
+            cells[column] = Some(value);
         }
         for (at, cell) in cells.iter().enumerate() {
             text.push_str(if at > 0 { "," } else { "" });
@@ -146,12 +157,17 @@ fn csv(rows: &[Metrics]) -> String {
 
 /// What any row has: first the trial's, then the metrics, then the configuration.
 fn columns(rows: &[Metrics]) -> Vec<&str> {
-    let mut seen: HashMap<&str, ()> = HashMap::new();
+    let mut seen: HashSet<&str> = HashSet::new();
     let mut columns = Vec::new();
-    for (name, _) in rows.iter().flat_map(|row| &row.0) {
-        if seen.insert(name, ()).is_none() {
-            columns.push(name.as_str());
+    let mut before: &[(String, Value)] = &[];
+    for row in rows {
+        for (at, (name, _)) in row.0.iter().enumerate() {
+            let is_known = before.get(at).is_some_and(|(known, _)| known == name);
+            if !is_known && seen.insert(name) {
+                columns.push(name.as_str());
+            }
         }
+        before = &row.0;
     }
     columns.sort_by_key(|name| match name.split('/').next() {
         Some("trial") => 0,
