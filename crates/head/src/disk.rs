@@ -7,7 +7,7 @@ use carril_core::tune::Mode;
 use carril_core::tune::spec::{SchedulerSpec, SearcherSpec};
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, ExperimentFiles, ExperimentRecord, History, Journal, JournalRecord, Owner, PythonFilesystem,
+    BlobStore, ExperimentFiles, ExperimentRecord, Fact, History, Journal, JournalRecord, Owner, PythonFilesystem,
     ReportFiles, RunDirectory, RunRecord, Storage, StoreError, take_epoch,
 };
 use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus, Value};
@@ -99,23 +99,30 @@ impl Disk for RealDisk {
             kept: still_kept(&path, &storage, &wanted),
             asked,
         };
+        let is_trial = spec.trial.is_some();
+        let begins = is_trial && mirror.is_none() && !path.exists();
         let mut directory =
-            RunDirectory::create(&path, storage.location(), record, spec.on_existing).map_err(explain)?;
+            RunDirectory::create(&path, storage.location(), record, spec.on_existing, is_trial && mirror.is_none())
+                .map_err(explain)?;
         // Who has an experiment has its trials.
-        let taken = if spec.trial.is_some() { Some(0) } else { take_epoch(&storage, &self.owner)? };
+        let taken = if is_trial { Some(0) } else { take_epoch(&storage, &self.owner)? };
         let Some(epoch) = taken else {
             let message =
                 format!("a run named `{}` is being started in `{}` by another head", spec.name, spec.storage_path);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
         };
-        let checkpoints = Checkpoints::look(&storage)?;
+        let nothing = || Checkpoints { kept: Vec::new(), next: 0, set_aside: Vec::new() };
+        let checkpoints = if begins { nothing() } else { Checkpoints::look(&storage)? };
         directory.write_params(config)?;
         let mut files = ReportFiles::open(&path, config, *now)?;
         if let (Some(_), Value::Map(parameters)) = (&spec.trial, config) {
             files.set_parameters(parameters.clone());
         }
-        let journal = Journal::open(&path.join("journal"))?;
-        let history = History::replay(Journal::read(&path.join("journal"))?);
+        let place = path.join("journal");
+        let is_there = !is_trial || place.exists();
+        let journal =
+            if is_trial { Words::Kept(place.clone(), Vec::new()) } else { Words::Written(Journal::open(&place)?) };
+        let history = if is_there { History::replay(Journal::read(&place)?) } else { History::default() };
         if let Some(mirror) = &mut mirror {
             // Before a worker starts: storage that cannot be written is found out now.
             mirror.round()?;
@@ -212,10 +219,41 @@ fn explain(error: StoreError) -> Failure {
     }
 }
 
+/// A trial's journal is written when there is something to tell: most trials end well, and their experiment says what became of them.
+enum Words {
+    Kept(PathBuf, Vec<JournalRecord>),
+    Written(Journal),
+}
+
+/// So many words are not kept in memory.
+const MOST_WORDS: usize = 100;
+
+impl Words {
+    fn append(&mut self, record: &JournalRecord) -> Result<(), StoreError> {
+        match self {
+            Words::Written(journal) => journal.append(record),
+            Words::Kept(_, records) => {
+                records.push(record.clone());
+                let tells = matches!(record.fact, Some(Fact::Restarted(_)));
+                if tells || records.len() > MOST_WORDS { self.write() } else { Ok(()) }
+            }
+        }
+    }
+
+    fn write(&mut self) -> Result<(), StoreError> {
+        if let Words::Kept(place, records) = self {
+            let mut journal = Journal::open(place)?;
+            records.iter().try_for_each(|record| journal.append(record))?;
+            *self = Words::Written(journal);
+        }
+        Ok(())
+    }
+}
+
 struct RealRun {
     directory: RunDirectory,
     files: ReportFiles,
-    journal: Journal,
+    journal: Words,
 }
 
 impl RunDisk for RealRun {
@@ -250,6 +288,7 @@ impl RunDisk for RealRun {
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
         self.files.flush()?;
         if let Some((text, json)) = error {
+            self.journal.write()?;
             self.directory.write_error(&text, &json)?;
         }
         self.directory.remove_staging();

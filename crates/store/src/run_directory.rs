@@ -63,15 +63,26 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Makes the directory, goes on in that of a run which did not finish, or refuses. `location` is its name for people.
-    pub fn create(path: &Path, location: &str, record: RunRecord, on_existing: OnExisting) -> Result<Self, StoreError> {
+    /// Makes the directory, goes on in that of a run which did not finish, or refuses. `location` is its name for people. A trial has
+    /// its record when it has ended: until then its experiment's says who has it.
+    pub fn create(
+        path: &Path,
+        location: &str,
+        record: RunRecord,
+        on_existing: OnExisting,
+        is_trial: bool,
+    ) -> Result<Self, StoreError> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(StoreError::io("make", parent))?;
         }
         match fs::create_dir(path) {
+            Ok(()) if is_trial => return Ok(Self { path: path.to_owned(), record }),
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                check_existing(path, location, &record, on_existing)?
+                let without_record = is_trial && !path.join("run.json").exists();
+                if !without_record {
+                    check_existing(path, location, &record, on_existing)?;
+                }
             }
             Err(source) => return Err(StoreError::Io { what: "make", path: path.to_owned(), source }),
         }
@@ -212,7 +223,7 @@ mod tests {
     fn what_is_kept_is_the_owners_alone_and_is_written_again_when_it_changes() {
         let root = tempfile::tempdir().unwrap();
         let (path, blob) = (root.path().join("run"), root.path().join("blob"));
-        let mut directory = RunDirectory::create(&path, "run", record(), OnExisting::Refuse).unwrap();
+        let mut directory = RunDirectory::create(&path, "run", record(), OnExisting::Refuse, false).unwrap();
         let storage = Storage::local(&path);
         let mut keep = |hash: &str, content: &str| {
             fs::write(&blob, content).unwrap();
