@@ -199,7 +199,7 @@ impl Agent {
         let assignment = self.assignment(group, local_rank, &report_log, devices);
         let worker = Worker {
             pool: if group.world_size == 1 { pool_of(group) } else { String::new() },
-            ..Worker::new(assignment, self.world.memory_kills().0)
+            ..Worker::new(assignment, self.world.memory_kills())
         };
         self.workers.insert(key.clone(), worker);
         self.world.start(StartRequest {
@@ -505,15 +505,16 @@ impl Agent {
             let message = format!("the worker process {pid} did not connect within {} s", HELLO.as_secs());
             Failure::new(ErrorCode::WorkerStartFailed, message).into()
         });
-        let (kills, limit) = self.world.memory_kills();
-        let by_kernel = exit == ExitStatus::Signal(9) && kills > worker.memory_kills;
+        let killed = exit == ExitStatus::Signal(9);
+        let kills = if killed { self.world.memory_kills() } else { worker.memory_kills };
+        let by_kernel = killed && kills > worker.memory_kills;
         if by_kernel {
             // The counter is that of all: one that is killed later by somebody else must not be taken for this one.
             for other in self.workers.values_mut() {
                 other.memory_kills = (other.memory_kills + 1).min(kills);
             }
         }
-        let out_of_memory = if by_kernel { limit } else { String::new() };
+        let out_of_memory = if by_kernel { self.world.memory_limit() } else { String::new() };
         let exited =
             v1::WorkerExited { worker: Some(key.clone().into()), code, signal, failure, last_output, out_of_memory };
         self.world.to_head(exited.into());

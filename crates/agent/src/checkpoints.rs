@@ -26,7 +26,7 @@ pub struct SavePlace {
     spool: PathBuf,
     pub attempt: Attempt,
     /// The directory is gone on with by another run in a moment: a trial that was paused.
-    goes_on: bool,
+    pub goes_on: bool,
     /// The run's own directory, where that is its storage: files become a checkpoint by being renamed.
     pub run: Option<PathBuf>,
     pub storage: String,

@@ -93,19 +93,21 @@ fn available_memory(root: &Path, meminfo: &Path) -> u64 {
     limit.map_or(host, |limit| limit.min(host))
 }
 
-/// How many processes the kernel has ended in the nearest cgroup with a limit, and what that limit is.
-pub(crate) fn memory_kills() -> (u64, String) {
+/// How many processes the kernel has ended in the nearest cgroup that counts them, and which that is.
+pub(crate) fn memory_kills() -> Option<(u64, PathBuf)> {
     let root = Path::new("/sys/fs/cgroup");
-    for directory in cgroups(root, "memory") {
+    cgroups(root, "memory").into_iter().find_map(|directory| {
         let count = ["memory.events", "memory.oom_control"].iter().find_map(|name| {
             let text = fs::read_to_string(directory.join(name)).ok()?;
             text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
         });
-        if let Some(count) = count {
-            return (count, describe_limit(&directory, count));
-        }
-    }
-    (0, String::new())
+        count.map(|count| (count, directory))
+    })
+}
+
+/// What the limit of that cgroup is.
+pub(crate) fn memory_limit() -> String {
+    memory_kills().map_or_else(String::new, |(count, directory)| describe_limit(&directory, count))
 }
 
 fn describe_limit(directory: &Path, count: u64) -> String {

@@ -286,8 +286,12 @@ impl World for RealNode {
         self.directory.join(format!("{}.{}.{}.stacks", key.run, key.attempt.0, key.rank))
     }
 
-    fn memory_kills(&self) -> (u64, String) {
-        crate::resources::memory_kills()
+    fn memory_kills(&self) -> u64 {
+        crate::resources::memory_kills().map_or(0, |(count, _)| count)
+    }
+
+    fn memory_limit(&self) -> String {
+        crate::resources::memory_limit()
     }
 
     fn report_log(&self, key: &WorkerKey) -> PathBuf {
@@ -324,6 +328,9 @@ impl World for RealNode {
     fn forget(&mut self, place: SavePlace, what: Forget) {
         if what == Forget::Run {
             self.storages.remove(&place.storage);
+            if place.goes_on {
+                return;
+            }
         }
         tokio::task::spawn_blocking(move || place.forget(what));
     }

@@ -59,8 +59,10 @@ pub trait World: Send {
     /// Calls `Agent::on_stacks` when every rank has answered or had its time. The flag says who can answer.
     fn gather_stacks(&mut self, key: WorkerKey, ranks: Vec<(WorkerKey, u32, bool)>);
     fn stack_file(&self, key: &WorkerKey) -> PathBuf;
-    /// How many processes the kernel has ended here for their memory, and by which limit.
-    fn memory_kills(&self) -> (u64, String);
+    /// How many processes the kernel has ended here for their memory.
+    fn memory_kills(&self) -> u64;
+    /// By which limit that was, in words.
+    fn memory_limit(&self) -> String;
     fn report_log(&self, key: &WorkerKey) -> PathBuf;
     fn blob_path(&self, hash: &str) -> Option<PathBuf>;
     /// Where this node keeps the files of runs whose storage is elsewhere.

@@ -186,8 +186,12 @@ impl World for SimNode {
         self.spool.join("stacks")
     }
 
-    fn memory_kills(&self) -> (u64, String) {
-        (0, String::new())
+    fn memory_kills(&self) -> u64 {
+        0
+    }
+
+    fn memory_limit(&self) -> String {
+        String::new()
     }
 
     fn report_log(&self, _: &WorkerKey) -> PathBuf {

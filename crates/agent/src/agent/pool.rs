@@ -66,7 +66,7 @@ impl Agent {
             pool: pool_of(group),
             orders: Some(idle.orders),
             stacks: idle.stacks,
-            ..Worker::new(assignment, self.world.memory_kills().0)
+            ..Worker::new(assignment, self.world.memory_kills())
         };
         self.workers.insert(key.clone(), worker);
         self.now.insert(idle.first, key.clone());
