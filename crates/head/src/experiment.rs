@@ -271,6 +271,7 @@ impl ExperimentRun {
             Record::Ended(ended) => {
                 let known = &mut self.trials[ended.trial.0 as usize];
                 let mut told = known.ended.take().unwrap_or_default();
+                told.iterations = known.iterations;
                 if ended.error.is_none() {
                     // How the process went is of no interest when it was told to go.
                     told.status = "finished".into();
@@ -372,7 +373,9 @@ impl ExperimentRun {
             Some(Kind::Reported(report)) => {
                 let number = report.iteration;
                 let result: Metrics = report.metrics.clone().unwrap_or_default().into();
-                known.iterations = number;
+                // One that goes on from another trial counts from there.
+                let shown = result.get("training_iteration").and_then(Value::as_f64);
+                known.iterations = shown.map_or(number, |shown| shown as u64);
                 known.seconds = result.get("time_total_s").and_then(Value::as_f64).unwrap_or(known.seconds);
                 known.last = result.clone();
                 if let Some(checkpoint) = &report.checkpoint {

@@ -494,13 +494,24 @@ impl Head {
             return self.place_again(id);
         }
         match run.check.take() {
-            Some(Check::Begin) => {
-                match run.check_request() {
-                    Ok(request) => self.submit_for(request, Asker::Run(id.clone())),
-                    Err(failure) => self.on_check_ended(id, Err(failure)),
+            // The next head does it: the manifest says that it is due.
+            Some(Check::Begin) if run.ended => {}
+            Some(Check::Begin) => match run.check_request() {
+                // One of an earlier `fit` is on its way out: this one begins when that is gone.
+                Ok(request) if self.is_live(&request) => {
+                    if let Some(run) = self.runs.get_mut(id) {
+                        run.check = Some(Check::Begin);
+                    }
                 }
-                return self.after(id);
-            }
+                Ok(request) => {
+                    self.submit_for(request, Asker::Run(id.clone()));
+                    return self.after(id);
+                }
+                Err(failure) => {
+                    self.on_check_ended(id, Err(failure));
+                    return self.after(id);
+                }
+            },
             Some(Check::Stop(check)) => drop(self.stop_run(&check, "its time is over".to_owned(), true)),
             None => {}
         }
@@ -525,6 +536,11 @@ impl Head {
             let outcome = run.outcome.take();
             self.runs.remove(id);
             self.give_back(id);
+            let waiting: Vec<RunId> =
+                self.runs.values().filter(|run| run.check.is_some()).map(|run| run.id.clone()).collect();
+            for next in waiting {
+                self.after(&next);
+            }
             let lost = || Failure::new(ErrorCode::Internal, "the check has told nothing");
             return self.on_check_ended(&of, outcome.ok_or_else(lost));
         }
@@ -544,6 +560,13 @@ impl Head {
         {
             run.watchers.close();
         }
+    }
+
+    /// Whether a run of the same name and place has not ended.
+    fn is_live(&self, request: &v1::RunRequest) -> bool {
+        let Ok(asked) = serde_json::from_str::<RunSpec>(&request.spec) else { return false };
+        let same = |spec: &RunSpec| spec.name == asked.name && spec.storage_path == asked.storage_path;
+        self.runs.values().any(|run| !run.ended && same(&run.spec))
     }
 
     fn give_back(&mut self, id: &RunId) {

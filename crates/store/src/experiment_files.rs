@@ -101,8 +101,8 @@ impl ExperimentFiles {
         }
         let trials = File::options().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
         let mut files = Self { directory: directory.to_owned(), record, trials, buffer: String::new() };
-        if lines.is_empty() || !ends_with_newline(&path) {
-            // What a crash has torn is a line of its own.
+        if is_torn(&path) {
+            // What a crash has left is a line of its own.
             files.buffer.push('\n');
         }
         files.write_record()?;
@@ -163,8 +163,8 @@ impl ExperimentFiles {
     }
 }
 
-fn ends_with_newline(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|bytes| bytes.last() == Some(&b'\n'))
+fn is_torn(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
 /// The lines of `trials.jsonl` that can be read.
