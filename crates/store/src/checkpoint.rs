@@ -173,18 +173,34 @@ fn commit_locally(
     Ok(())
 }
 
-/// Makes the newest checkpoint of another run the newest of this one: what was reported with it comes along. Returns its name;
-/// `None` where the other has none.
+/// How often another run's newest checkpoint is looked for: it may be deleted for a newer one while it is copied.
+const LOOKS: usize = 5;
+
+/// Makes the newest checkpoint of another run, which may be going on, the newest of this one: what was reported with it comes along.
+/// Returns its name; `None` where the other has none.
 pub fn adopt(run: &Storage, from: &Storage, created: f64) -> Result<Option<String>, StoreError> {
-    let Some((source, manifest)) = crate::verify::find_latest(from)?.kept.pop() else { return Ok(None) };
+    let mut last = Ok(None);
+    for _ in 0..LOOKS {
+        let listed = crate::verify::list_checkpoints(from)?.into_iter();
+        let whole = listed.filter_map(|listed| Some((listed.name, listed.state.ok()?)));
+        let Some((name, manifest)) = whole.max_by_key(|(_, manifest)| manifest.iteration) else { return Ok(None) };
+        last = adopt_one(run, &from.join(&name), &manifest, created).map(Some);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+fn adopt_one(run: &Storage, source: &Storage, manifest: &Manifest, created: f64) -> Result<String, StoreError> {
     let own = crate::verify::list_checkpoints(run)?;
     let newest = own.iter().filter_map(|listed| listed.state.as_ref().ok()).map(|own| own.iteration).max();
     let number = |name: &String| name.strip_prefix("checkpoint_")?.get(..6)?.parse::<u32>().ok();
     let next = run.names()?.iter().filter_map(number).max().map_or(0, |number| number + 1);
     let name = format!("checkpoint_{next:06}");
     let staging = tempfile_beside(run, &name);
-    let fetched = crate::verify::download(&from.join(&source), &staging);
-    let adopted = fetched.and_then(|_| {
+    let _ = local::delete_all(&staging);
+    let adopted = crate::verify::download(source, &staging).and_then(|_| {
         let files = manifest.files.iter();
         let files = files.map(|file| StoredFile { path: file.path.clone(), size: file.size, crc32c: file.crc32c });
         let shard = Shard { rank: Rank::ZERO, spool: staging.clone(), files: files.collect() };
@@ -201,7 +217,7 @@ pub fn adopt(run: &Storage, from: &Storage, created: f64) -> Result<Option<Strin
         commit(run, &name, &header, &[shard], false)
     });
     let _ = local::delete_all(&staging);
-    adopted.map(|_| Some(name))
+    adopted.map(|_| name)
 }
 
 /// Where files lie on their way into the run.
