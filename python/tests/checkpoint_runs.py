@@ -125,6 +125,10 @@ class InBackground:
     def is_over(self) -> bool:
         return not self._thread.is_alive()
 
+    def ends_within(self, seconds: float) -> bool:
+        self._thread.join(seconds)
+        return self.is_over
+
     def finish(self) -> Result:
         """The result; what was raised is raised here."""
         self._thread.join(60)

@@ -140,6 +140,19 @@ def test_a_checkpoint_that_cannot_be_stored_is_told_and_the_run_goes_on(
     assert left == [], "what was stored of it is gone again"
 
 
+def test_a_run_ends_when_what_it_gave_up_is_deleted(proxied: Proxied, place: Place) -> None:
+    proxy = proxied()
+    proxy.refuse("PUT .*checkpoint_000001/shards/1")
+    deleting = proxy.hold("(DELETE|POST) .*delete|DELETE .*checkpoint_000001")
+    running = InBackground(trainer(saves(), place.uri, config={"steps": 4}, name="given-up").fit)
+    stored = "PUT .*checkpoint_000003/.manifest.json"
+    wait_until(lambda: deleting.waiting and proxy.seen(stored), "only the deletion is left", proxy.requests.copy)
+    assert not running.ends_within(1.0)
+    deleting.release()
+    running.finish()
+    assert not [key for key in place.objects() if "checkpoint_000001/" in key]
+
+
 def test_a_run_whose_last_checkpoint_could_not_be_stored_has_failed(proxied: Proxied, place: Place) -> None:
     proxy = proxied()
     proxy.refuse("PUT .*checkpoint_000002/step")

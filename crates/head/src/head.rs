@@ -323,6 +323,13 @@ impl Head {
         }
     }
 
+    pub fn on_discarded(&mut self, id: &RunId, name: &str, result: Result<(), Failure>) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.on_discarded(name, result, &mut *self.outside);
+            self.after(id);
+        }
+    }
+
     pub fn on_mirrored(&mut self, id: &RunId, mirror: Mirror, result: Result<(), Failure>) {
         if let Some(run) = self.runs.get_mut(id) {
             run.on_mirrored(mirror, result, &mut *self.outside);

@@ -37,8 +37,8 @@ pub trait Outside: Send {
     fn commit(&mut self, run: RunId, commit: Commit);
     /// Calls `Head::on_validation_kept` when it is done.
     fn keep_validation(&mut self, run: RunId, annotation: Annotation);
-    /// Deletes what was stored of a checkpoint that never will be one. Best effort: the next attempt sweeps too.
-    fn discard(&mut self, checkpoint: Storage);
+    /// Deletes what was stored of a checkpoint that never will be one; calls `Head::on_discarded` when it is done.
+    fn discard(&mut self, run: RunId, name: String, checkpoint: Storage);
     /// Calls `Head::on_experiment_opened` when the experiment's files are there, or cannot be.
     fn open_experiment(&mut self, request: OpenExperiment);
     /// Calls `Head::on_budget_over` after that time.

@@ -68,6 +68,8 @@ pub(crate) struct Saving {
     /// What is kept, by report.
     kept: BTreeMap<u64, Stored>,
     held: VecDeque<Held>,
+    /// Names under which something that was given up is still being deleted.
+    discarding: BTreeSet<String>,
     next: u32,
     first_size_told: bool,
     /// What the callers have waited, and what storing has taken, in seconds.
@@ -79,8 +81,8 @@ impl Saving {
     pub fn new(location: &str, checkpoints: Checkpoints) -> Self {
         let Checkpoints { kept, next, .. } = checkpoints;
         let kept = as_kept(location, kept);
-        let (saves, held) = (BTreeMap::new(), VecDeque::new());
-        Self { saves, kept, held, next, first_size_told: false, stall: 0.0, upload: 0.0 }
+        let (saves, held, discarding) = (BTreeMap::new(), VecDeque::new(), BTreeSet::new());
+        Self { saves, kept, held, discarding, next, first_size_told: false, stall: 0.0, upload: 0.0 }
     }
 
     /// For the next attempt: what the last one has not brought to its end is forgotten.
@@ -94,6 +96,10 @@ impl Saving {
             }
         }
         self.next = self.next.max(checkpoints.next);
+    }
+
+    pub fn is_discarding(&self) -> bool {
+        !self.discarding.is_empty()
     }
 
     pub fn count(&self) -> usize {
@@ -191,7 +197,10 @@ impl Run {
         save.displaced = displaced;
         // Either of the two finds out whether the ranks' files fit together, before a file is moved.
         if elsewhere && save.in_place.is_none() {
-            self.upload(iteration, outside);
+            // `on_discarded` goes on where the name is not free yet.
+            if !self.saving.discarding.contains(&save.name) {
+                self.upload(iteration, outside);
+            }
         } else {
             self.commit(iteration, outside);
         }
@@ -337,10 +346,26 @@ impl Run {
         let save = self.saving.saves.remove(&iteration);
         let elsewhere = self.storage.as_ref().filter(|storage| storage.local_path().is_none());
         if let (Some(save), Some(storage)) = (save.filter(|save| save.uploaded && save.in_place.is_none()), elsewhere) {
-            outside.discard(storage.join(&save.name));
+            self.saving.discarding.insert(save.name.clone());
+            outside.discard(self.id.clone(), save.name.clone(), storage.join(&save.name));
         }
         self.drop_checkpoint(Some(iteration), outside);
         self.release_held(iteration, None, outside);
+    }
+
+    pub(crate) fn on_discarded(&mut self, name: &str, result: Result<(), Failure>, outside: &mut dyn Outside) {
+        if let Err(failure) = result {
+            let text = format!("what was stored of `{name}` stays: {}", failure.message);
+            self.publish(v1::Warning { text }, outside);
+        }
+        self.saving.discarding.remove(name);
+        let waiting =
+            self.saving.saves.iter().filter(|(_, save)| save.name == name && save.began > 0.0 && !save.uploaded);
+        let iterations: Vec<u64> = waiting.map(|(iteration, _)| *iteration).collect();
+        for iteration in iterations {
+            self.upload(iteration, outside);
+        }
+        self.finish(outside);
     }
 
     pub(crate) fn drop_checkpoint(&self, iteration: Option<u64>, outside: &mut dyn Outside) {

@@ -188,8 +188,9 @@ impl Outside for World {
         self.aside(adopt, move |head, result| head.on_adopted(&experiment, trial, result.flatten()));
     }
 
-    fn discard(&mut self, checkpoint: Storage) {
-        tokio::task::spawn_blocking(move || checkpoint.delete_all());
+    fn discard(&mut self, run: RunId, name: String, checkpoint: Storage) {
+        let delete = move || checkpoint.delete_all().map_err(Failure::from);
+        self.aside(delete, move |head, result| head.on_discarded(&run, &name, result.flatten()));
     }
 
     fn mirror(&mut self, run: RunId, mut mirror: Mirror) {

@@ -141,8 +141,8 @@ impl Outside for SimOutside {
         });
     }
 
-    fn discard(&mut self, checkpoint: Storage) {
-        let _ = checkpoint.delete_all();
+    fn discard(&mut self, _: RunId, _: String, _: Storage) {
+        unreachable!("the storage of a simulation is a local path");
     }
 
     fn mirror(&mut self, _: RunId, _: Mirror) {

@@ -52,17 +52,23 @@ impl Run {
             restarts: self.restarts.clone(),
             timed_out: ending.timed_out,
         });
+        self.finish(outside);
+    }
+
+    /// Tells the ending as soon as the storage has everything that it should have, and nothing else.
+    pub(crate) fn finish(&mut self, outside: &mut dyn Outside) {
+        if self.ending.is_none() || self.saving.is_discarding() {
+            return;
+        }
         match self.mirror.take() {
-            Some(mirror) => self.begin_last_round(mirror, outside),
+            Some(mirror) => {
+                self.last_round = true;
+                outside.mirror(self.id.clone(), mirror);
+            }
             // A round that is going on is followed by the last one when it comes back.
             None if self.storage.as_ref().is_some_and(|storage| storage.local_path().is_none()) => {}
             None => self.tell_ending(outside),
         }
-    }
-
-    fn begin_last_round(&mut self, mirror: Mirror, outside: &mut dyn Outside) {
-        self.last_round = true;
-        outside.mirror(self.id.clone(), mirror);
     }
 
     pub(super) fn tell_ending(&mut self, outside: &mut dyn Outside) {
@@ -99,12 +105,9 @@ impl Run {
         if let Err(failure) = &result {
             self.publish(v1::Warning { text: format!("the storage is behind: {}", failure.message) }, outside);
         }
-        if self.ending.is_none() {
-            self.mirror = Some(mirror);
-            return;
-        }
         if !self.last_round {
-            return self.begin_last_round(mirror, outside);
+            self.mirror = Some(mirror);
+            return self.finish(outside);
         }
         match result {
             Ok(()) => mirror.remove_local(),
