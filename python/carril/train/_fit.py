@@ -17,6 +17,7 @@ from carril.exceptions import CarrilError, ConnectionLostError, InternalError
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
 from carril.train._checkpoint import Checkpoint
 from carril.train._console import Console
+from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.train._restore import keep
 from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order, parse_lines
@@ -152,12 +153,11 @@ def _keeps_automatic_fields() -> bool:
     return not spec.under_as_ray() or "ray.air" in sys.modules or os.environ.get("RAY_TRAIN_V2_ENABLED") == "0"
 
 
-class _Watch:
+class _Watch(Follower):
     """Follows one run to its end."""
 
     def __init__(self, trainer: "DataParallelTrainer", run: "Run") -> None:
         self._trainer = trainer
-        self._run = run
         self._filesystem = spec.storage_filesystem(trainer.run_config)
         self._callbacks = Callbacks(trainer.run_config.callbacks)
         self._callbacks.context = RunContext(
@@ -170,22 +170,14 @@ class _Watch:
             name=run.name,
             path=run.path,
         )
-        self._interrupts = 0
-        self._callback_error: Exception | None = None
-        self._ended: dict[str, Any] | None = None
         # Ray's scripts know `verbose=0` as a setting of Ray's own lines.
         keeps_output = spec.under_as_ray()
         self._shows_output = driver.shows_output() and (trainer.run_config.verbose > 0 or keeps_output)
-        self._console = Console(run.name, run.path, trainer.run_config.verbose, keeps_output)
+        super().__init__(run, Console(run.name, run.path, trainer.run_config.verbose, keeps_output))
 
     @property
     def run_id(self) -> str:
         return self._run.run_id
-
-    @property
-    def is_interrupted(self) -> bool:
-        """The user wants the end of the run, whatever else has happened to it."""
-        return self._interrupts > 0 or self._callback_error is not None
 
     def follow(self, run: "Run", signals: PreemptionSignals) -> None:
         """From here on the events are those of `run`: the first one, or the same under a new head."""
@@ -193,35 +185,10 @@ class _Watch:
         run.watch(bool(self._callbacks), self._shows_output)
         signals.pass_on_to(run.preempt)
 
-    def head_was_lost(self, lost: ConnectionLostError) -> None:
-        self._console.warning(f"the head has gone and is started again: {str(lost).partition(chr(10))[0]}")
+    _culprit = "a callback"
 
-    def close(self) -> None:
-        """Ends the showing, also when the connection was lost and nothing was concluded."""
-        self._console.close()
-
-    def until_ended(self) -> dict[str, Any] | None:
-        answered = 0
-        while True:
-            try:
-                # Inside the `try`: the next Ctrl-C may come while this one is being answered.
-                if answered < self._interrupts:
-                    answered = self._interrupts
-                    self._console.interrupted(answered)
-                    self._run.stop("interrupted", force=answered > 1)
-                event = self._run.next_event()
-                if event is None:
-                    return self._ended
-                self._on_event(*event)
-            except KeyboardInterrupt:
-                self._interrupts += 1
-                if self._interrupts > 2:
-                    raise
-            except CallbackFailed as failed:
-                # The run is stopped and drained like any other; the first failure is the one that is told.
-                if self._callback_error is None:
-                    self._callback_error = failed.error
-                    self._run.stop(f"a callback failed: {type(failed.error).__name__}")
+    def _of_the_user(self, raised: Exception) -> Exception | None:
+        return raised.error if isinstance(raised, CallbackFailed) else None
 
     def _on_event(self, kind: str, event: dict[str, Any]) -> None:
         console = self._console
@@ -264,7 +231,7 @@ class _Watch:
 
     def _call(self, method: str, *arguments: Any) -> None:
         # After one has failed the run is on its way out, and the others have nothing to act on.
-        if self._callbacks and self._callback_error is None:
+        if self._callbacks and self._driver_error is None:
             with self._console.paused():
                 self._callbacks.call(method, *arguments)
 
@@ -277,7 +244,7 @@ class _Watch:
         if ended is None:
             raise InternalError("the head has told no end of the run")
         result = self._result(ended, keeps_automatic_fields)
-        if self._callback_error is None and ended["status"] == "finished":
+        if self._driver_error is None and ended["status"] == "finished":
             # Empty for None, and for every rank but 0 unless all of them were asked.
             values = [loads(client.get_blob(value)) if value else None for value in ended["return_values"]]
             result.return_value, result._rank_values = values[0], values
@@ -306,7 +273,7 @@ class _Watch:
             self._console.warning(f"a callback failed at the end: {type(failed.error).__name__}: {failed.error}")
 
     def _error(self, ended: dict[str, Any]) -> CarrilError | None:
-        failed, status = self._callback_error, ended["status"]
+        failed, status = self._driver_error, ended["status"]
         if failed is not None and status != "failed":
             return _controller_error(failed)
         if status == "finished":

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from carril._internal import driver, spec
 from carril._internal.pickling import dump_call, dumps
 from carril.exceptions import ConfigError, ConnectionLostError, InternalError, TrainingFailedError, kind_of
+from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.tune import _plan, _trainers
 from carril.tune._console import Summary, TrialView, TuneConsole
@@ -116,17 +117,13 @@ def _call(plan: "Plan") -> dict[str, Any]:
     return {**call, "trainable": plan.trainable, "options": _plan.options_of(plan), "backend": None}
 
 
-class _Watch:
+class _Watch(Follower):
     """Follows one experiment to its end."""
 
     def __init__(self, plan: "Plan", run: "Run") -> None:
         from carril.tune._answers import Answers
 
-        self._plan, self._run = plan, run
-        self._answers: Answers = Answers(plan, run)
-        self._interrupts = 0
-        self._error: BaseException | None = None
-        self._ended: dict[str, Any] | None = None
+        self._plan = plan
         self._views: dict[int, TrialView] = {}
         self._configs: dict[int, dict[str, Any]] = {}
         self._failed: dict[int, dict[str, Any]] = {}
@@ -134,7 +131,7 @@ class _Watch:
         self._shows_output = driver.shows_output() and (config.verbose > 0 or keeps_output)
         metric, mode = plan.metric, plan.mode
         single = isinstance(metric, str) and isinstance(mode, str)
-        self._console = TuneConsole(
+        console = TuneConsole(
             run.name,
             run.path,
             metric if single else None,
@@ -144,10 +141,8 @@ class _Watch:
             reporter=config.progress_reporter,
             keeps_output=keeps_output,
         )
-
-    @property
-    def is_interrupted(self) -> bool:
-        return self._interrupts > 0 or self._error is not None
+        super().__init__(run, console)
+        self._answers: Answers = Answers(plan, run, console.warning)
 
     def follow(self, run: "Run", signals: PreemptionSignals) -> None:
         self._run = run
@@ -155,35 +150,9 @@ class _Watch:
         run.watch(self._answers.wants_reports or self._plan.run_config.verbose > 1, self._shows_output)
         signals.pass_on_to(run.preempt)
 
-    def head_was_lost(self, lost: ConnectionLostError) -> None:
-        self._console.warning(f"the head has gone and is started again: {str(lost).partition(chr(10))[0]}")
-
-    def close(self) -> None:
-        self._console.close()
-
-    def until_ended(self) -> dict[str, Any] | None:
-        answered = 0
-        while True:
-            try:
-                if answered < self._interrupts:
-                    answered = self._interrupts
-                    self._console.interrupted(answered)
-                    self._run.stop("interrupted", force=answered > 1)
-                event = self._run.next_event()
-                if event is None:
-                    return self._ended
-                self._on_event(*event)
-            except KeyboardInterrupt:
-                self._interrupts += 1
-                if self._interrupts > 2:
-                    raise
-            except ConnectionLostError:
-                raise
-            except Exception as error:
-                # What the user decides in Python has failed: nothing can be decided any more.
-                if self._error is None:
-                    self._error = error
-                    self._run.stop(f"the driver failed: {type(error).__name__}")
+    def _of_the_user(self, raised: Exception) -> Exception | None:
+        # What the user decides in Python has failed: nothing can be decided any more.
+        return None if isinstance(raised, ConnectionLostError) else raised
 
     def _on_event(self, kind: str, event: dict[str, Any]) -> None:
         if kind == "of_trial":
@@ -191,7 +160,7 @@ class _Watch:
         elif kind == "trial":
             self._on_trial(event)
         elif kind == "question":
-            if self._error is None and not self._interrupts:
+            if self._driver_error is None and not self._interrupts:
                 with self._console.paused():
                     self._answers.answer(event)
         elif kind == "warning":
@@ -210,7 +179,7 @@ class _Watch:
         view = self._views[number]
         status = view.status if event["state"] == "stopping" else event["state"]
         self._changed(number, status=status, reason=event["reason"])
-        if self._error is None:
+        if self._driver_error is None:
             with self._console.paused():
                 self._answers.changed(number, event["state"], event["reason"])
 
@@ -227,7 +196,7 @@ class _Watch:
             metrics = event["metrics"]
             seconds = float(metrics.get("time_total_s") or 0.0)
             self._changed(number, metrics=metrics, iterations=event["iteration"], seconds=seconds)
-            if kind == "reported" and self._error is None:
+            if kind == "reported" and self._driver_error is None:
                 with self._console.paused():
                     self._answers.reported(number, event)
         elif kind == "warning":
@@ -241,7 +210,7 @@ class _Watch:
     def _on_trial_ended(self, number: int, event: dict[str, Any]) -> None:
         if event["metrics"]:
             self._changed(number, metrics=event["metrics"], iterations=event["iterations"])
-        if self._error is None:
+        if self._driver_error is None:
             with self._console.paused():
                 self._answers.ended(number, event)
         if event["status"] == "failed":
@@ -255,8 +224,8 @@ class _Watch:
             status = {"finished": "finished", "failed": "failed"}.get(ended["status"], "stopped")
             self._console.finished(Summary(status, ended["seconds"], ended["headline"]))
         self._answers.over()
-        if self._error is not None:
-            raise self._error
+        if self._driver_error is not None:
+            raise self._driver_error
         if self._interrupts:
             raise KeyboardInterrupt
         if ended is None:
