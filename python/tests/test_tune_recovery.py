@@ -125,3 +125,58 @@ def test_a_driver_that_is_killed_at_any_point_goes_on_by_the_same_script(
             assert trial.metrics == before[trial.id].metrics, "what has ended is left alone"
     again = notes.read_text().split()[len(runs_before) :]
     assert not {str(trial.config["x"]) for trial in before.values()} & set(again), "and is not run again"
+
+
+REMEMBERS = """
+import sys, time
+from carril import tune
+from carril.tune import RunConfig, TuneConfig, Tuner
+from carril.tune.search import Searcher
+
+class Records(Searcher):
+    def __init__(self):
+        super().__init__()
+        self.suggested, self.ended = [], []
+
+    def suggest(self, trial_id):
+        self.suggested.append(trial_id)
+        return {{"x": len(self.suggested)}}
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        assert trial_id in self.suggested, (trial_id, self.suggested)
+        self.ended.append(trial_id)
+
+    def add_evaluated_point(self, parameters, value, error=False, pruned=False, intermediate_values=None):
+        # Suggested after the state was saved: its config is all that is known of it.
+        self.ended.append(parameters["x"])
+
+def train(config):
+    tune.report({{"loss": 1.0}})
+    time.sleep(0.02)
+
+if __name__ == "__main__":
+    searcher = Records()
+    Tuner(
+        train,
+        tune_config=TuneConfig(metric="loss", mode="min", num_samples=8, search_alg=searcher, max_concurrent_trials=2),
+        run_config=RunConfig(name="search", storage_path={storage!r}, verbose=0),
+    ).fit()
+    print("heard", len(searcher.ended), flush=True)
+"""
+
+
+@pytest.mark.parametrize("ended", [1, 4])
+def test_a_searcher_of_the_users_hears_of_every_trial_once_though_its_driver_was_killed(
+    scripts: Scripts, tmp_path: Path, ended: int
+) -> None:
+    storage = tmp_path / "storage"
+    text = REMEMBERS.format(storage=str(storage))
+    first = scripts.start(text)
+    records = storage / "search" / "trials.jsonl"
+    wait_until(
+        lambda: records.exists() and records.read_text().count('"event": "ended"') >= ended,
+        f"{ended} trials have ended",
+    )
+    os.kill(first.pid, signal.SIGKILL)
+    first.finish()
+    assert "heard 8" in scripts.run(text)

@@ -3,14 +3,18 @@
 ANSWER-1: a searcher and a scheduler hear of trials in the order in which things happened, before they are asked again.
 """
 
+import json
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from carril._internal import spec
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._locations import is_uri, joined
 from carril.tune._plan import asks_resources
 from carril.tune._space import resolve
+from carril.tune._stored import look_up, read_experiment
 from carril.tune._trainers import merged
 from carril.tune._values import decoded, encoded
 from carril.tune.schedulers._trial import Controller, Trial
@@ -19,6 +23,7 @@ from carril.tune.trainable import resources_of
 if TYPE_CHECKING:
     from carril._native import Run
     from carril.tune._plan import Plan
+    from carril.tune._stored import StoredTrial
 
 _STATES = {
     "pending": Trial.PENDING,
@@ -35,19 +40,25 @@ _SPARING = 20
 class Answers:
     """The user's side of one experiment."""
 
-    def __init__(self, plan: "Plan", run: "Run") -> None:
-        self._plan, self._run = plan, run
+    def __init__(self, plan: "Plan", run: "Run", warn: Callable[[str], None]) -> None:
+        self._plan, self._run, self._warn = plan, run, warn
         self._controller = Controller()
         self._trials: dict[int, Trial] = {}
         self._numbers: dict[str, int] = {}
-        # Trials that the searcher knows under an id of ours.
+        # Trials that the searcher knows under their id, and those whose end it has heard of.
         self._suggested: set[int] = set()
+        self._heard: set[int] = set()
         self._next_save = 0.0
         self._steps = 0
         self._callbacks = list(plan.run_config.callbacks)
         self._base = _constants_of(plan.space) if plan.asks_searcher else {}
-        if plan.asks_searcher and plan.resuming is not None:
-            self._remember()
+        # With which the ids of the trials begin: those of an experiment that goes on have the first one's.
+        self._prefix = run.run_id[:5]
+        if plan.asks_searcher:
+            stored = read_experiment(run.path, spec.storage_filesystem(plan.run_config))
+            self._prefix = str(stored.record["id"])[:5]
+            if stored.trials:
+                self._remember(stored.trials)
         self._begun = False
 
     @property
@@ -102,7 +113,6 @@ class Answers:
         trial = self._trials[number]
         trial.last_result = result = self._result(trial, event["metrics"])
         if event["checkpoint"]:
-            from carril._internal import spec
             from carril.train._checkpoint import Checkpoint
 
             filesystem = spec.storage_filesystem(self._plan.run_config)
@@ -125,9 +135,8 @@ class Answers:
                 self._plan.scheduler.on_trial_error(self._controller, trial)
             else:
                 self._plan.scheduler.on_trial_complete(self._controller, trial, trial.last_result)
-        if self._plan.asks_searcher and number in self._suggested:
-            result = None if failed else trial.last_result
-            self._plan.searcher.on_trial_complete(self._search_id(number), result, failed)
+        if self._plan.asks_searcher:
+            self._tell_searcher(number, trial.trial_id, trial.config, trial.last_result, failed)
             self._save()
         self._tell("on_trial_error" if failed else "on_trial_complete", trial)
 
@@ -172,7 +181,7 @@ class Answers:
         self._run.answer(question["number"], answer)
 
     def _search_id(self, number: int) -> str:
-        return f"{self._run.run_id[:5]}_{number:05d}" if number not in self._trials else self._trials[number].trial_id
+        return f"{self._prefix}_{number:05d}"
 
     def _suggest(self, number: int) -> dict[str, Any]:
         from carril.tune.search.searcher import Searcher
@@ -187,6 +196,7 @@ class Answers:
                 f"`{type(self._plan.searcher).__name__}.suggest` returned {kind_of(suggested)}: it must be a config"
             )
         self._suggested.add(number)
+        self._save()
         return {"kind": "config", "config": encoded(merged(self._base, suggested))}
 
     def _resolve(self, number: int, config: dict[str, Any], paths: list[list[str]], explored: bool) -> dict[str, Any]:
@@ -253,38 +263,60 @@ class Answers:
         return None if is_uri(self._run.path) else os.path.join(self._run.path, _SEARCHER_STATE)
 
     def _save(self, last: bool = False) -> None:
+        """Keeps what the searcher knows, and of which trials that is."""
         place = self._place()
         if place is None or (not last and time.monotonic() < self._next_save):
             return
         began = time.monotonic()
         try:
             self._plan.searcher.save(f"{place}.part")
-            os.replace(f"{place}.part", place)
-        except Exception:
-            # One that cannot be saved is told of what it did when the experiment goes on.
+        except Exception as error:
             self._next_save = float("inf")
+            self._warn(
+                f"`{type(self._plan.searcher).__name__}` cannot be saved, and will know less if the experiment has to go on: "
+                f"{type(error).__name__}: {error}"
+            )
             return
+        heard = json.dumps({"suggested": sorted(self._suggested), "ended": sorted(self._heard)})
+        with open(f"{place}.heard.part", "w", encoding="utf-8") as file:
+            file.write(heard)
+        os.replace(f"{place}.part", place)
+        os.replace(f"{place}.heard.part", f"{place}.heard")
         self._next_save = time.monotonic() + _SPARING * (time.monotonic() - began)
 
-    def _remember(self) -> None:
-        """What an earlier driver's searcher knew."""
-        from carril.tune._stored import look_up, read_experiment
-
-        place = self._place()
-        if place is not None and os.path.exists(place):
+    def _remember(self, trials: "list[StoredTrial]") -> None:
+        """Brings the searcher to where an earlier driver's was, whose trials these are."""
+        place, known, heard = self._place(), set[int](), set[int]()
+        if place is not None and os.path.exists(f"{place}.heard"):
             self._plan.searcher.restore(place)
+            with open(f"{place}.heard", encoding="utf-8") as file:
+                state = json.load(file)
+            known, heard = set(state["suggested"]), set(state["ended"])
+        self._suggested = {trial.number for trial in trials if trial.number in known}
+        self._heard = set(heard)
+        for trial in trials:
+            if trial.is_over and trial.number not in heard:
+                self._tell_searcher(trial.number, trial.id, trial.config, trial.metrics, trial.status == "error")
+
+    def _tell_searcher(
+        self, number: int, trial_id: str, config: dict[str, Any], result: dict[str, Any] | None, failed: bool
+    ) -> None:
+        """A trial has ended: one that the searcher suggested, or one that its saved state does not know."""
+        searcher, metric = self._plan.searcher, self._plan.metric
+        self._heard.add(number)
+        if number in self._suggested:
+            searcher.on_trial_complete(trial_id, None if failed else result, failed)
             return
-        metric = self._plan.metric
-        for trial in read_experiment(self._run.path).trials:
-            value = look_up(trial.metrics or {}, metric) if isinstance(metric, str) else None
-            if trial.is_over and isinstance(value, (int, float)):
-                try:
-                    self._plan.searcher.add_evaluated_point(trial.config, float(value), trial.status == "error")
-                except NotImplementedError:
-                    return
-                except ConfigError:
-                    # A value that the files know only by its text: there is nothing to learn from.
-                    continue
+        value = look_up(result or {}, metric) if isinstance(metric, str) else None
+        if not isinstance(value, (int, float)):
+            return
+        try:
+            searcher.add_evaluated_point(config, float(value), failed)
+        except (NotImplementedError, ConfigError) as error:
+            # It cannot learn from what it did not suggest itself, or the files know a value only by its text.
+            self._warn(
+                f"`{type(searcher).__name__}` was not told of trial `{trial_id}`: {str(error).partition(chr(10))[0]}"
+            )
 
 
 def _constants_of(space: Any) -> dict[str, Any]:

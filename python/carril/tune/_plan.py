@@ -242,6 +242,8 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "asks_config": plan.asks_names or asks_resources(plan.trainable),
             "asks_explored": getattr(scheduler, "custom_explore_fn", None) is not None,
             "needs_metric": single and strict,
+            "requires": [scheduler.time_attr, scheduler.metric] if getattr(scheduler, "require_attrs", False) else [],
+            "logs_policies": bool(getattr(scheduler, "log_config", False)),
             "max_concurrent": config.max_concurrent_trials or None,
             "time_budget_s": config.time_budget_s,
             "fail_fast": bool(plan.run_config.failure_config.fail_fast),

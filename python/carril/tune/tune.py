@@ -11,6 +11,7 @@ from carril.tune._config import ResumeConfig, TuneConfig
 from carril.tune.trainable import with_resources
 
 if TYPE_CHECKING:
+    from carril.tune._plan import Resuming
     from carril.tune.analysis import ExperimentAnalysis
 
 
@@ -60,7 +61,6 @@ def run(
             raise ConfigError(f"`tune.run()` has no argument `{key}`")
     if restore is not None or export_formats:
         raise NotAvailableError("`tune.run(restore=…, export_formats=…)` are not built")
-    from carril.tune._plan import Resuming
     from carril.tune.tuner import Tuner
 
     trainable = run_or_experiment
@@ -98,7 +98,7 @@ def run(
             sync_config=sync_config,
             callbacks=list(callbacks or []),
         ),
-        _resuming=Resuming(errored="ERRORED" in str(resume)) if resume or resume_config is not None else None,
+        _resuming=_resuming(resume, resume_config),
     )
     results = tuner.fit()
     from carril.tune.analysis import ExperimentAnalysis
@@ -111,6 +111,22 @@ def run(
             hints=[f"`{failed[0]}` is the first one; `raise_on_failed_trial=False` returns the others' results"],
         )
     return ExperimentAnalysis(results, default_metric=metric, default_mode=mode)
+
+
+def _resuming(resume: Any, config: ResumeConfig | None) -> "Resuming | None":
+    from carril.tune._plan import Resuming
+
+    if config is not None:
+        kinds = ResumeConfig.ResumeType
+        if config.finished != kinds.SKIP or config.unfinished == kinds.RESTART:
+            raise NotAvailableError(
+                "`ResumeConfig`: trials that finished are not run again, and unfinished ones go on from their checkpoints",
+                hints=["`errored` may be `RESUME` or `RESTART`, `unfinished` `RESUME` or `SKIP`"],
+            )
+        return Resuming(
+            config.unfinished == kinds.RESUME, config.errored == kinds.RESUME, config.errored == kinds.RESTART
+        )
+    return Resuming(errored="ERRORED" in str(resume)) if resume else None
 
 
 def _checkpoints(

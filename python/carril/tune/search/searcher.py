@@ -44,14 +44,14 @@ class Searcher:
 
     def suggest(self, trial_id: str) -> Any:
         """A config; None for not now; `Searcher.FINISHED` for no more, ever."""
-        raise NotImplementedError
+        raise NotImplementedError(f"`{type(self).__name__}` has no `suggest`")
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """A trial reported."""
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         """A trial ended. `result` is its last one, and None where it failed or had none."""
-        raise NotImplementedError
+        raise NotImplementedError(f"`{type(self).__name__}` has no `on_trial_complete`")
 
     def on_pause(self, trial_id: str) -> None:
         """A scheduler paused a trial."""
