@@ -1,6 +1,7 @@
 //! Hyper-parameter search: spaces, searchers and schedulers. A seed and events in, decisions out.
 
 pub mod experiment;
+mod linear;
 pub mod random;
 pub mod scheduler;
 pub mod search;

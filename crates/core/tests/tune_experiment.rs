@@ -399,3 +399,23 @@ fn at_most_so_many_trials_run_at_a_time() {
     }
     assert_eq!((most, world.ended().len()), (2, 6));
 }
+
+#[test]
+fn a_report_without_what_the_scheduler_compares_ends_the_experiment_at_once() {
+    let options = ExperimentOptions { requires: vec!["loss".into(), "epoch".into()], ..ExperimentOptions::default() };
+    let mut world = World::fifo(1, 3, options);
+    world.report(0, 1.0);
+    let Some(ExperimentEnd::Failed(reason)) = &world.end else { panic!("{:?}", world.end) };
+    assert!(reason.contains("no `epoch`"), "{reason}");
+}
+
+#[test]
+fn an_answer_to_another_question_ends_the_experiment() {
+    let options = ExperimentOptions { asks_judge: true, ..ExperimentOptions::default() };
+    let mut judged = World::fifo(1, 1, options);
+    judged.report(0, 1.0);
+    let (asked, _) = judged.questions.pop().unwrap();
+    judged.tell(ExperimentEvent::Answered { question: asked, answer: Answer::Chosen(None) });
+    assert!(matches!(judged.end, Some(ExperimentEnd::Failed(_))), "{:?}", judged.end);
+    assert!(judged.running.is_empty());
+}

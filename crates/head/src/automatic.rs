@@ -111,7 +111,7 @@ impl Automatic {
     }
 }
 
-fn local_date(second: i64) -> String {
+pub(crate) fn local_date(second: i64) -> String {
     jiff::Timestamp::from_second(second)
         .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d_%H-%M-%S").to_string())
         .unwrap_or_default()

@@ -203,7 +203,7 @@ impl ExperimentRun {
                 if known.adopting {
                     known.waits_for_adoption = Some((resources, free));
                 } else {
-                    self.submit(trial, resources, free, outside);
+                    self.submit(trial, resources, free);
                 }
             }
             ExperimentCommand::Adopt { trial, from } => self.adopt(trial, from),
@@ -221,6 +221,7 @@ impl ExperimentRun {
                 }
             }
             ExperimentCommand::Record(record) => self.write_down(record, outside),
+            ExperimentCommand::LogPolicy(_) if !self.spec.logs_policies => {}
             ExperimentCommand::LogPolicy(policy) => {
                 let line = policy_line(&policy, |trial| self.trials[trial.0 as usize].names.id.clone());
                 let of = format!("pbt_policy_{}.txt", self.trials[policy.trial.0 as usize].names.id);
@@ -286,8 +287,7 @@ impl ExperimentRun {
         }
     }
 
-    fn submit(&mut self, trial: TrialId, resources: Option<Resources>, free: u64, outside: &mut dyn Outside) {
-        let _ = outside;
+    fn submit(&mut self, trial: TrialId, resources: Option<Resources>, free: u64) {
         let known = &mut self.trials[trial.0 as usize];
         known.ended = None;
         let names = &known.names;
@@ -327,7 +327,7 @@ impl ExperimentRun {
         self.wishes.push(Wish::Adopt { trial, places: Box::new((to, source)) });
     }
 
-    pub fn on_adopted(&mut self, trial: TrialId, result: Result<Option<String>, Failure>, outside: &mut dyn Outside) {
+    pub fn on_adopted(&mut self, trial: TrialId, result: Result<Option<String>, Failure>) {
         let known = &mut self.trials[trial.0 as usize];
         known.adopting = false;
         let waiting = known.waits_for_adoption.take();
@@ -340,7 +340,7 @@ impl ExperimentRun {
             Err(failure) => self.warn(format!("`{own}` goes on from its own checkpoint: {}", failure.message)),
         }
         if let Some((resources, free)) = waiting {
-            self.submit(trial, resources, free, outside);
+            self.submit(trial, resources, free);
         }
     }
 

@@ -6,12 +6,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use carril_types::{Metrics, OnExisting, Value, write_json};
+use carril_types::{Metrics, OnExisting, write_json};
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
-use crate::metrics_json::value_of;
 use crate::owner::Owner;
+use crate::python_json::parse_object;
 
 pub const EXPERIMENT: &str = "experiment.json";
 pub const TRIALS: &str = "trials.jsonl";
@@ -174,45 +174,13 @@ pub fn read_lines(path: &Path) -> Result<Vec<Metrics>, StoreError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(StoreError::io("read", path)(source)),
     };
-    Ok(text.lines().filter_map(parse_line).collect())
-}
-
-fn parse_line(line: &str) -> Option<Metrics> {
-    let json: serde_json::Value = serde_json::from_str(&in_quotes(line)).ok()?;
-    match value_of(&json) {
-        Value::Map(fields) => Some(fields),
-        _ => None,
-    }
-}
-
-/// JSON has no words for NaN and the infinities, which Python writes bare: they are put into quotes.
-fn in_quotes(line: &str) -> String {
-    if !line.contains("NaN") && !line.contains("Infinity") {
-        return line.to_owned();
-    }
-    let mut out = String::with_capacity(line.len() + 16);
-    let (mut rest, mut in_text) = (line, false);
-    while let Some(character) = rest.chars().next() {
-        let word = ["NaN", "-Infinity", "Infinity"].into_iter().find(|word| !in_text && rest.starts_with(word));
-        if let Some(word) = word {
-            out.push_str(&format!("\"{word}\""));
-            rest = &rest[word.len()..];
-            continue;
-        }
-        let mut taken = character.len_utf8();
-        if in_text && character == '\\' {
-            taken += rest[taken..].chars().next().map_or(0, char::len_utf8);
-        } else if character == '"' {
-            in_text = !in_text;
-        }
-        out.push_str(&rest[..taken]);
-        rest = &rest[taken..];
-    }
-    out
+    Ok(text.lines().filter_map(parse_object).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use carril_types::Value;
+
     use super::*;
 
     #[test]
@@ -220,11 +188,12 @@ mod tests {
         let line = Metrics(vec![
             ("nan".into(), Value::Float(f64::INFINITY)),
             ("text".into(), Value::Text("a \"NaN\" \\ in words".into())),
+            ("word".into(), Value::Text("NaN".into())),
             ("list".into(), Value::List(vec![Value::Float(-f64::INFINITY), Value::Float(0.1)])),
         ]);
         let mut text = String::new();
         write_json(&mut text, &line);
-        assert_eq!(parse_line(&text), Some(line));
-        assert_eq!(parse_line(&text[..text.len() - 3]), None, "a torn line is none");
+        assert_eq!(parse_object(&text), Some(line));
+        assert_eq!(parse_object(&text[..text.len() - 3]), None, "a torn line is none");
     }
 }

@@ -47,7 +47,7 @@ pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
 pub use metrics_json::{json_of, value_of};
 pub use owner::Owner;
 pub use python_filesystem::PythonFilesystem;
-pub use python_json::{find_in_object, find_metric, parse_object};
+pub use python_json::{find_in_object, parse_object};
 pub use report_log::{ReportLogReader, ReportLogWriter};
 pub use reports::ReportFiles;
 pub use run_directory::{RunDirectory, RunRecord};

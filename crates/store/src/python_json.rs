@@ -22,18 +22,6 @@ pub fn find_in_object(text: &str, path: &str) -> Option<Value> {
     Reader::new(text).find(path, 0)
 }
 
-/// The value under a key or, in nested maps, a path `a/b`.
-pub fn find_metric<'a>(metrics: &'a Metrics, path: &str) -> Option<&'a Value> {
-    if let Some(value) = metrics.get(path) {
-        return Some(value);
-    }
-    let inside = |(key, value): &'a (String, Value)| match value {
-        Value::Map(inner) => find_metric(inner, path.strip_prefix(key.as_str())?.strip_prefix('/')?),
-        _ => None,
-    };
-    metrics.0.iter().find_map(inside)
-}
-
 struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -312,11 +300,11 @@ mod tests {
         let metrics = parse_object(text).unwrap();
         for (path, value) in [("loss", 1), ("eval/loss", 2), ("eval/a/b", 3), ("x/y", 4), ("config/loss", 9)] {
             assert_eq!(find_in_object(text, path), Some(Value::Int(value)), "{path}");
-            assert_eq!(find_metric(&metrics, path), Some(&Value::Int(value)), "{path}");
+            assert_eq!(metrics.find(path), Some(&Value::Int(value)), "{path}");
         }
         for path in ["eval/none", "none", "loss/x", ""] {
             assert_eq!(find_in_object(text, path), None, "{path}");
-            assert_eq!(find_metric(&metrics, path), None, "{path}");
+            assert_eq!(metrics.find(path), None, "{path}");
         }
     }
 }

@@ -45,6 +45,16 @@ impl Metrics {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
+    /// The value under a key or, in nested maps, under its flattened name `a/b`.
+    pub fn find(&self, name: &str) -> Option<&Value> {
+        self.get(name).or_else(|| {
+            self.0.iter().find_map(|(key, value)| match value {
+                Value::Map(inner) => inner.find(name.strip_prefix(key.as_str())?.strip_prefix('/')?),
+                _ => None,
+            })
+        })
+    }
+
     pub fn set(&mut self, key: &str, value: Value) {
         match self.0.iter_mut().find(|(name, _)| name == key) {
             Some((_, old)) => *old = value,
@@ -107,6 +117,16 @@ mod tests {
         let mut names = Vec::new();
         metrics.for_each_flat(&mut |name, _| names.push(name.to_owned()));
         assert_eq!(names, ["a/b", "a/c", "d"]);
+    }
+
+    #[test]
+    fn a_value_is_found_by_its_flattened_name() {
+        let inner = Metrics(vec![("b".into(), Value::Int(2))]);
+        let metrics = Metrics(vec![("a".into(), Value::Map(inner)), ("ab".into(), Value::Float(1.5))]);
+        assert_eq!(metrics.find("a/b"), Some(&Value::Int(2)));
+        assert_eq!(metrics.find("ab"), Some(&Value::Float(1.5)));
+        assert_eq!(metrics.find("a/c"), None);
+        assert_eq!(metrics.find("b"), None);
     }
 
     #[test]

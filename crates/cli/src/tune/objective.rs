@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use carril_store::{Experiment, Trial, find_metric};
+use carril_store::{Experiment, Trial};
 use carril_types::{AUTOMATIC_FIELDS, ErrorCode, Failure, ScoreOrder};
 use clap::{Args, ValueEnum};
 
@@ -106,7 +106,7 @@ impl Objective {
 }
 
 fn last(trial: &Trial, metric: &str) -> Option<f64> {
-    find_metric(&trial.metrics, metric)?.as_f64()
+    trial.metrics.find(metric)?.as_f64()
 }
 
 /// What there is to choose from, for a hint.

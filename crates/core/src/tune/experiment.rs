@@ -39,6 +39,8 @@ pub struct ExperimentOptions {
     pub asks_explored: bool,
     /// The first trial that fails ends the experiment.
     pub fail_fast: bool,
+    /// What every report must have, by flattened name.
+    pub requires: Vec<String>,
     /// What the searcher or the scheduler cannot do without.
     pub metric: Option<(String, Mode)>,
 }
@@ -155,7 +157,6 @@ impl Experiment {
             ExperimentEvent::RunEnded { trial, end } => self.on_run_ended(trial, end, &mut out),
             ExperimentEvent::StopRequested { reason } => self.end_by(ExperimentEnd::Stopped(reason), &mut out),
             ExperimentEvent::EnoughSeen { reason } => self.end_by(ExperimentEnd::Finished(reason), &mut out),
-            ExperimentEvent::DriverFailed { reason } => self.end_by(ExperimentEnd::Failed(reason), &mut out),
         }
         self.carry_out_orders(&mut out);
         self.fill(&mut out);

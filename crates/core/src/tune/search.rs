@@ -13,7 +13,7 @@ mod limiter;
 mod repeater;
 mod tpe;
 
-use carril_types::{Metrics, Value};
+use carril_types::Metrics;
 use serde::{Deserialize, Serialize};
 
 pub use self::basic::{Basic, BasicOptions};
@@ -50,21 +50,12 @@ pub struct Objective {
 impl Objective {
     /// What the result costs: the smaller the better, in both modes. None: the metric is missing or not finite.
     pub fn loss(&self, result: &Metrics) -> Option<f64> {
-        let value = lookup(result, &self.metric)?.as_f64().filter(|value| value.is_finite())?;
+        let value = result.find(&self.metric)?.as_f64().filter(|value| value.is_finite())?;
         Some(match self.mode {
             Mode::Min => value,
             Mode::Max => -value,
         })
     }
-}
-
-fn lookup<'a>(metrics: &'a Metrics, name: &str) -> Option<&'a Value> {
-    metrics.get(name).or_else(|| {
-        name.match_indices('/').find_map(|(at, _)| match metrics.get(&name[..at]) {
-            Some(Value::Map(inner)) => lookup(inner, &name[at + 1..]),
-            _ => None,
-        })
-    })
 }
 
 /// Any searcher of ours, so that one can be kept, saved and restored without knowing which it is.

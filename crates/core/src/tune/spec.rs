@@ -523,6 +523,12 @@ pub struct ExperimentSpec {
     pub asks_config: bool,
     #[serde(default)]
     pub asks_explored: bool,
+    /// What every report must have.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// The changes of population-based training are logged.
+    #[serde(default)]
+    pub logs_policies: bool,
     /// A trial that ends without having reported the metric ends the experiment.
     #[serde(default)]
     pub needs_metric: bool,
@@ -567,6 +573,7 @@ impl ExperimentSpec {
             asks_config: self.asks_config || self.space.asks(),
             asks_explored: self.asks_explored,
             fail_fast: self.fail_fast,
+            requires: self.requires.clone(),
             metric,
         };
         Ok(Experiment::new(options, searcher.transpose()?, scheduler.transpose()?))

@@ -4,6 +4,8 @@ use carril_core::tune::TrialId;
 use carril_core::tune::scheduler::Policy;
 use carril_types::{Metrics, Value, write_json};
 
+use crate::automatic::local_date;
+
 /// The part of a directory's name that tells the parameters has at most so many characters.
 const LONGEST: usize = 100;
 
@@ -43,7 +45,7 @@ impl Names {
         }
         if directory.is_empty() {
             let short: String = tag.chars().take(LONGEST).collect();
-            directory = format!("{}_{}_{}", name, clean(&short), date(now));
+            directory = format!("{}_{}_{}", name, clean(&short), local_date(now as i64));
         }
         Self { id, name, directory: clean(&directory), tag }
     }
@@ -80,12 +82,6 @@ fn shown(value: &Value) -> String {
             items.join("-")
         }
     }
-}
-
-fn date(now: f64) -> String {
-    jiff::Timestamp::from_second(now as i64)
-        .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d_%H-%M-%S").to_string())
-        .unwrap_or_default()
 }
 
 /// What population-based training changed, as a line of the log that it can be replayed from.

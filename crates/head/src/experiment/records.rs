@@ -108,11 +108,9 @@ fn exact(config: &Metrics) -> Option<Value> {
 
 fn holds_object(value: &Value) -> bool {
     match value {
-        Value::Object(_) | Value::BigInt(_) => true,
+        Value::Object(_) => true,
         Value::List(items) => items.iter().any(holds_object),
         Value::Map(inner) => inner.0.iter().any(|(_, value)| holds_object(value)),
-        // These texts would be read as numbers.
-        Value::Text(text) => matches!(text.as_str(), "NaN" | "Infinity" | "-Infinity"),
         _ => false,
     }
 }

@@ -154,7 +154,7 @@ impl Head {
 
     pub fn on_adopted(&mut self, id: &RunId, trial: TrialId, result: Result<Option<String>, Failure>) {
         if let Some(experiment) = self.experiments.get_mut(id) {
-            experiment.on_adopted(trial, result, &mut *self.outside);
+            experiment.on_adopted(trial, result);
             self.grant_wishes(id);
         }
     }

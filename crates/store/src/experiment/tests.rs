@@ -1,7 +1,6 @@
 use std::fs;
 
 use super::*;
-use crate::python_json::find_metric;
 
 const ID: &str = "3f2a1_0000";
 
@@ -62,7 +61,7 @@ fn the_last_event_of_a_trial_decides_its_state() {
     let first = &read.trials[0];
     assert_eq!((first.iterations, first.seconds, first.ended), (4, 2.5, Some(30.5)));
     assert_eq!((first.reason.as_str(), first.checkpoint.as_deref()), ("stopped at a rung", Some("checkpoint_000003")));
-    assert_eq!(find_metric(&first.metrics, "eval/loss"), Some(&Value::Int(2)));
+    assert_eq!(first.metrics.find("eval/loss"), Some(&Value::Int(2)));
     assert_eq!(read.trials[1].reason, "waits for its bracket");
     assert_eq!(read.trials[2].config.get("lr"), Some(&Value::Float(0.12)));
     assert_eq!((read.unreadable, read.torn, read.status_word()), (0, false, "finished"));

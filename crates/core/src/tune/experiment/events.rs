@@ -39,10 +39,6 @@ pub enum ExperimentEvent {
     EnoughSeen {
         reason: String,
     },
-    /// What the user decides in the driver has raised.
-    DriverFailed {
-        reason: String,
-    },
 }
 
 /// How the process of a trial has ended.

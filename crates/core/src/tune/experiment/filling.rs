@@ -3,8 +3,8 @@
 use carril_types::Metrics;
 
 use super::{
-    Answer, Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, NewConfig, Out, Question, Record, Scheduler,
-    Searcher, State, Trial,
+    Answer, Experiment, ExperimentCommand, ExperimentEnd, NewConfig, Out, Question, Record, Scheduler, Searcher, State,
+    Trial,
 };
 use crate::tune::TrialId;
 use crate::tune::search::Suggestion;
@@ -151,7 +151,7 @@ impl Experiment {
             (Question::Choose { .. }, _) => self.nobody_chosen = true,
             (about, answer) => {
                 let reason = format!("the driver answered {answer:?} to {about:?}");
-                let _ = self.on_event(ExperimentEvent::DriverFailed { reason });
+                self.end_by(ExperimentEnd::Failed(reason), out);
             }
         }
     }

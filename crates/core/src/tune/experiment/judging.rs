@@ -3,8 +3,8 @@
 use carril_types::{Metrics, Resources, Value};
 
 use super::{
-    Decision, Experiment, ExperimentCommand, Exploit, Judged, Out, Question, Record, Scheduler, State, Verdict,
-    words_of,
+    Decision, Experiment, ExperimentCommand, ExperimentEnd, Exploit, Judged, Out, Question, Record, Scheduler, State,
+    Verdict, words_of,
 };
 use crate::tune::TrialId;
 use crate::tune::scheduler::Holding;
@@ -22,6 +22,9 @@ impl Experiment {
             // A function that goes on after it was told to stop is told again.
             return self.decide(trial, number, Verdict::Stop, "it was told to stop".to_owned(), out);
         }
+        if let Some(missing) = self.missing(trial) {
+            return self.end_by(ExperimentEnd::Failed(missing), out);
+        }
         if let Some(reason) = self.rule_hit(trial) {
             return self.stop(trial, number, reason, out);
         }
@@ -38,7 +41,7 @@ impl Experiment {
             self.trial(trial).has_metric = true;
             return;
         };
-        if has(result, &metric) {
+        if result.find(&metric).is_some() {
             self.trial(trial).has_metric = true;
         } else if !self.trial(trial).has_metric && !self.told_missing {
             self.told_missing = true;
@@ -50,12 +53,19 @@ impl Experiment {
         }
     }
 
+    fn missing(&self, trial: TrialId) -> Option<String> {
+        let result = self.trials[trial.0 as usize].last.as_ref()?;
+        let name = self.options.requires.iter().find(|name| result.find(name).is_none())?;
+        let words = words_of(result);
+        Some(format!("trial {} reported {words} and no `{name}`, without which the scheduler cannot compare", trial.0))
+    }
+
     /// The user's rules, and the function's own word that it is done.
     fn rule_hit(&mut self, trial: TrialId) -> Option<String> {
         let one = &self.trials[trial.0 as usize];
         let result = one.last.as_ref()?;
         for (name, limit) in &self.options.stop {
-            if let Some(value) = number_of(result, name).filter(|value| value >= limit) {
+            if let Some(value) = result.find(name).and_then(Value::as_f64).filter(|value| value >= limit) {
                 return Some(format!("`{name}` is {value}, and the rule is {limit}"));
             }
         }
@@ -176,29 +186,10 @@ impl Experiment {
         let mut kept = Metrics::default();
         let names = self.scheduler.iter().flat_map(|scheduler| scheduler.looks_at());
         for name in names.chain(ALWAYS_RECORDED.map(str::to_owned)) {
-            if let Some(value) = number_of(result, &name) {
+            if let Some(value) = result.find(&name).and_then(Value::as_f64) {
                 kept.set_default(&name, Value::Float(value));
             }
         }
         kept
     }
-}
-
-fn has(result: &Metrics, name: &str) -> bool {
-    let mut found = false;
-    result.for_each_flat(&mut |key, _| found |= key == name);
-    found
-}
-
-fn number_of(result: &Metrics, name: &str) -> Option<f64> {
-    if let Some(value) = result.get(name) {
-        return value.as_f64();
-    }
-    let mut found = None;
-    result.for_each_flat(&mut |key, value| {
-        if key == name {
-            found = value.as_f64();
-        }
-    });
-    found
 }

@@ -6,6 +6,7 @@
 use carril_types::exact;
 use serde::{Deserialize, Serialize};
 
+use crate::tune::linear::Cholesky;
 use crate::tune::random::elementary::{exp, ln};
 
 /// A point of the unit cube, and when.
@@ -47,65 +48,17 @@ impl Kernel {
         exp(-square / (2.0 * self.length * self.length) + ln(1.0 - self.forgetting) * rounds / 2.0)
     }
 
-    fn matrix(&self, inputs: &[Input]) -> Vec<Vec<f64>> {
+    /// The factor of the inputs' matrix; `None` if that is not positive definite.
+    fn factor(&self, inputs: &[Input]) -> Option<Cholesky> {
         let row = |index: usize| (0..=index).map(move |other| (index, other));
         let entry = |(index, other): (usize, usize)| {
             self.between(&inputs[index], &inputs[other]) + if index == other { self.noise } else { 0.0 }
         };
-        (0..inputs.len()).map(|index| row(index).map(entry).collect()).collect()
+        Cholesky::new(inputs.len(), (0..inputs.len()).flat_map(row).map(entry).collect())
     }
 
     fn towards(&self, inputs: &[Input], input: &Input) -> Vec<f64> {
         inputs.iter().map(|other| self.between(other, input)).collect()
-    }
-}
-
-/// The lower factor of a positive definite matrix, row by row.
-struct Cholesky(Vec<Vec<f64>>);
-
-impl Cholesky {
-    /// Of the lower half of a matrix; `None` if that is not positive definite.
-    fn of(mut rows: Vec<Vec<f64>>) -> Option<Self> {
-        for index in 0..rows.len() {
-            let (above, rest) = rows.split_at_mut(index);
-            let row = &mut rest[0];
-            for (column, other) in above.iter().enumerate() {
-                let inner: f64 = row[..column].iter().zip(other).map(|(left, right)| left * right).sum();
-                row[column] = (row[column] - inner) / other[column];
-            }
-            let square: f64 = row[..index].iter().map(|entry| entry * entry).sum();
-            let pivot = row[index] - square;
-            if pivot.is_nan() || pivot <= 0.0 {
-                return None;
-            }
-            row[index] = pivot.sqrt();
-        }
-        Some(Self(rows))
-    }
-
-    /// x with L·x = `right`.
-    fn solve(&self, mut right: Vec<f64>) -> Vec<f64> {
-        for (index, row) in self.0.iter().enumerate() {
-            let inner: f64 = row[..index].iter().zip(&right).map(|(left, right)| left * right).sum();
-            right[index] = (right[index] - inner) / row[index];
-        }
-        right
-    }
-
-    /// x with Lᵀ·x = `right`.
-    fn solve_transposed(&self, mut right: Vec<f64>) -> Vec<f64> {
-        for index in (0..right.len()).rev() {
-            right[index] /= self.0[index][index];
-            let solved = right[index];
-            for (column, entry) in self.0[index][..index].iter().enumerate() {
-                right[column] -= entry * solved;
-            }
-        }
-        right
-    }
-
-    fn log_of_root_determinant(&self) -> f64 {
-        self.0.iter().enumerate().map(|(index, row)| ln(row[index])).sum()
     }
 }
 
@@ -124,15 +77,15 @@ impl Gaussian {
     pub(super) fn fit(inputs: &[Input], outcomes: &[f64], unknown: &[Input]) -> Option<Self> {
         let outcomes = standardised(outcomes)?;
         let fits = Kernel::all().filter_map(|kernel| {
-            let factor = Cholesky::of(kernel.matrix(inputs))?;
-            let whitened = factor.solve(outcomes.clone());
+            let factor = kernel.factor(inputs)?;
+            let whitened = factor.forward(outcomes.clone());
             let square: f64 = whitened.iter().map(|entry| entry * entry).sum();
-            let likelihood = -square / 2.0 - factor.log_of_root_determinant();
-            Some((likelihood, kernel, factor.solve_transposed(whitened)))
+            let likelihood = -square / 2.0 - factor.half_log_determinant();
+            Some((likelihood, kernel, factor.backward(whitened)))
         });
         let (_, kernel, weights) = fits.max_by(|(left, ..), (right, ..)| left.total_cmp(right))?;
         let looked_at = [inputs, unknown].concat();
-        let certain = Cholesky::of(kernel.matrix(&looked_at))?;
+        let certain = kernel.factor(&looked_at)?;
         Some(Self { kernel, inputs: inputs.to_vec(), weights, certain, looked_at })
     }
 
@@ -142,7 +95,7 @@ impl Gaussian {
     }
 
     pub(super) fn deviation(&self, input: &Input) -> f64 {
-        let explained = self.certain.solve(self.kernel.towards(&self.looked_at, input));
+        let explained = self.certain.forward(self.kernel.towards(&self.looked_at, input));
         let explained: f64 = explained.iter().map(|entry| entry * entry).sum();
         (1.0 - explained).max(0.0).sqrt()
     }
@@ -166,15 +119,6 @@ mod tests {
 
     fn input(round: f64, at: f64) -> Input {
         Input { round, point: vec![Coordinate(at)] }
-    }
-
-    #[test]
-    fn a_factor_times_its_transpose_is_the_matrix() {
-        let factor = Cholesky::of(vec![vec![4.0], vec![2.0, 5.0], vec![2.0, 3.0, 6.0]]).unwrap();
-        assert_eq!(factor.0, [vec![2.0], vec![1.0, 2.0], vec![1.0, 1.0, 2.0]]);
-        assert_eq!(factor.solve(vec![2.0, 5.0, 8.0]), [1.0, 2.0, 2.5]);
-        assert_eq!(factor.solve_transposed(vec![8.0, 7.0, 4.0]), [1.75, 2.5, 2.0]);
-        assert!(Cholesky::of(vec![vec![1.0], vec![2.0, 1.0]]).is_none(), "this one is not positive definite");
     }
 
     #[test]

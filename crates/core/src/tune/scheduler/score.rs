@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use carril_types::{Metrics, Value, exact};
+use carril_types::{Metrics, exact};
 use serde::{Deserialize, Serialize};
 
 use crate::tune::Mode;
@@ -107,11 +107,7 @@ impl Target {
 
 /// The number of this flattened name.
 pub(super) fn number(metrics: &Metrics, name: &str) -> Option<f64> {
-    metrics.0.iter().find_map(|(key, value)| match (name.strip_prefix(key.as_str())?, value) {
-        ("", value) => value.as_f64(),
-        (rest, Value::Map(inner)) => number(inner, rest.strip_prefix('/')?),
-        _ => None,
-    })
+    metrics.find(name)?.as_f64()
 }
 
 #[cfg(test)]
@@ -149,15 +145,5 @@ mod tests {
         }
         assert_eq!(Score::new(0.0, Mode::Min), Score::new(-0.0, Mode::Max));
         assert_eq!(Score::new(3.0, Mode::Min).metric(Mode::Min), 3.0);
-    }
-
-    #[test]
-    fn a_value_is_found_by_its_flattened_name() {
-        let inner = Metrics(vec![("b".into(), Value::Int(2))]);
-        let metrics = Metrics(vec![("a".into(), Value::Map(inner)), ("ab".into(), Value::Float(1.5))]);
-        assert_eq!(number(&metrics, "a/b"), Some(2.0));
-        assert_eq!(number(&metrics, "ab"), Some(1.5));
-        assert_eq!(number(&metrics, "a"), None);
-        assert_eq!(number(&metrics, "a/c"), None);
     }
 }

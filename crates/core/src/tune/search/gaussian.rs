@@ -7,7 +7,6 @@
 //! 2010), so that parallel suggestions keep apart.
 
 mod acquire;
-mod linear;
 mod model;
 mod scales;
 

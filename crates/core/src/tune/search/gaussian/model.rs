@@ -1,7 +1,7 @@
 //! The process itself: what it has seen, and what it expects elsewhere.
 
-use super::linear::{Cholesky, dot};
 use super::scales::Scales;
+use crate::tune::linear::{Cholesky, dot};
 use crate::tune::random::elementary::{exp, ln};
 use crate::tune::space::{Coordinate, Kind, Point};
 
