@@ -259,7 +259,7 @@ def test_what_trials_print_has_their_name_and_comes_whole(capsys: pytest.Capture
     shows.output("b", b"\r30%")
     shows.output("c", b"\r50%")
     assert shown(capsys) == ["(a) one", "(a) two", "(b) 20%", "(c) 50%"], "a bar is a line now and then"
-    shows.trial(TrialView(1, "1", "b", "terminated"))
+    shows.trial(TrialView(1, "1", "b", "terminated", {}))
     assert shown(capsys) == ["(b) 30%"], "its last state comes with the end of the trial"
     shows.close()
     shows.close()

@@ -22,6 +22,8 @@ const PIECE: u64 = 64 << 10;
 const LONGEST_LINE: usize = 1 << 20;
 const LAST_LINES: usize = 50;
 const LAST_BYTES: u64 = 16 << 10;
+/// A log that is longer than this is emptied before the next worker goes on with it.
+const LONG_LOG: u64 = 1 << 20;
 
 pub(crate) struct Followed {
     reports: ReportLogReader,
@@ -29,7 +31,28 @@ pub(crate) struct Followed {
     output: File,
     output_path: PathBuf,
     pending: Vec<u8>,
-    watches: Vec<WatchDescriptor>,
+    /// Of the reports and of the output.
+    watches: [WatchDescriptor; 2],
+}
+
+fn open_output(path: &Path) -> Result<File, Failure> {
+    let open = || {
+        let options = File::options().create(true).append(true).read(true).clone();
+        let mut file = options.open(path).or_else(|error| match path.parent() {
+            Some(parent) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(parent)?;
+                options.open(path)
+            }
+            _ => Err(error),
+        })?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(file)
+    };
+    open().map_err(|error: io::Error| trouble(path, &error))
+}
+
+fn trouble(path: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(ErrorCode::Storage, format!("cannot follow `{}`: {error}", path.display()))
 }
 
 /// The files of all workers on this node.
@@ -53,36 +76,45 @@ impl Followers {
     }
 
     pub fn follow(&mut self, key: &WorkerKey, reports_path: PathBuf, output_path: PathBuf) -> Result<(), Failure> {
-        let trouble = |path: &Path, error: &dyn std::fmt::Display| {
-            Failure::new(ErrorCode::Storage, format!("cannot follow `{}`: {error}", path.display()))
-        };
         let reports = ReportLogReader::open(&reports_path)?;
-        let open = || {
-            if let Some(parent) = output_path.parent() {
-                fs::create_dir_all(parent)?;
-            }
-            let mut file = File::options().create(true).append(true).read(true).open(&output_path)?;
-            file.seek(SeekFrom::End(0))?;
-            Ok::<_, io::Error>(file)
-        };
-        let output = open().map_err(|error| trouble(&output_path, &error))?;
-        let mut watches = Vec::new();
-        for path in [&reports_path, &output_path] {
-            let watch =
-                self.inotify.add_watch(path, AddWatchFlags::IN_MODIFY).map_err(|error| trouble(path, &error))?;
-            self.by_watch.insert(watch, key.clone());
-            watches.push(watch);
-        }
+        let output = open_output(&output_path)?;
+        let watches = [self.watch(&reports_path, key)?, self.watch(&output_path, key)?];
         let followed = Followed { reports, reports_path, output, output_path, pending: Vec::new(), watches };
         self.by_worker.insert(key.clone(), followed);
         Ok(())
     }
 
+    /// A process that was `before` goes on as `key`: with the same log, and another file for its output.
+    pub fn follow_on(&mut self, before: &WorkerKey, key: &WorkerKey, output_path: PathBuf) -> Result<(), Failure> {
+        let output = open_output(&output_path)?;
+        let watch = self.watch(&output_path, key)?;
+        let Some(mut followed) = self.by_worker.remove(before) else {
+            return Err(Failure::new(ErrorCode::Internal, format!("nothing of `{before}` is followed")));
+        };
+        self.by_watch.insert(followed.watches[0], key.clone());
+        self.unwatch(std::mem::replace(&mut followed.watches[1], watch));
+        followed.reports.empty_if_longer(LONG_LOG)?;
+        (followed.output, followed.output_path) = (output, output_path);
+        followed.pending.clear();
+        self.by_worker.insert(key.clone(), followed);
+        Ok(())
+    }
+
+    fn watch(&mut self, path: &Path, key: &WorkerKey) -> Result<WatchDescriptor, Failure> {
+        let watch = self.inotify.add_watch(path, AddWatchFlags::IN_MODIFY).map_err(|error| trouble(path, &error))?;
+        self.by_watch.insert(watch, key.clone());
+        Ok(watch)
+    }
+
+    fn unwatch(&mut self, watch: WatchDescriptor) {
+        self.by_watch.remove(&watch);
+        let _ = self.inotify.rm_watch(watch);
+    }
+
     pub fn unfollow(&mut self, key: &WorkerKey) {
         let Some(followed) = self.by_worker.remove(key) else { return };
         for watch in followed.watches {
-            self.by_watch.remove(&watch);
-            let _ = self.inotify.rm_watch(watch);
+            self.unwatch(watch);
         }
         // Everything in it has been passed on.
         let _ = fs::remove_file(followed.reports_path.with_extension("stacks"));

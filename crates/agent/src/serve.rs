@@ -262,6 +262,10 @@ impl World for RealNode {
         self.followers.last_output(key)
     }
 
+    fn follow_on(&mut self, before: &WorkerKey, key: &WorkerKey, output: PathBuf) -> Result<(), Failure> {
+        self.followers.follow_on(before, key, output)
+    }
+
     fn unfollow(&mut self, key: &WorkerKey) {
         self.followers.unfollow(key);
     }

@@ -56,6 +56,8 @@ pub trait World: Send {
     /// The last lines of the output, for an exit that nobody explained.
     fn last_output(&mut self, key: &WorkerKey) -> String;
     fn unfollow(&mut self, key: &WorkerKey);
+    /// The process that was one worker goes on as another, with the same log of reports.
+    fn follow_on(&mut self, before: &WorkerKey, key: &WorkerKey, output: PathBuf) -> Result<(), Failure>;
     /// Calls `Agent::on_stacks` when every rank has answered or had its time. The flag says who can answer.
     fn gather_stacks(&mut self, key: WorkerKey, ranks: Vec<(WorkerKey, u32, bool)>);
     fn stack_file(&self, key: &WorkerKey) -> PathBuf;

@@ -176,6 +176,10 @@ impl World for SimNode {
         String::new()
     }
 
+    fn follow_on(&mut self, _: &WorkerKey, _: &WorkerKey, _: PathBuf) -> Result<(), Failure> {
+        Ok(())
+    }
+
     fn unfollow(&mut self, _: &WorkerKey) {}
 
     fn gather_stacks(&mut self, key: WorkerKey, _: Vec<(WorkerKey, u32, bool)>) {

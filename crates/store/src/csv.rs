@@ -12,7 +12,8 @@ use crate::error::StoreError;
 
 pub(crate) struct CsvFile {
     path: PathBuf,
-    file: File,
+    /// Opened with the first row: a file that is made empty and replaced costs two.
+    file: Option<File>,
     columns: Vec<String>,
     index: HashMap<String, usize>,
     cells: Vec<String>,
@@ -26,9 +27,8 @@ impl CsvFile {
             Ok(text) => text.lines().next().map(split_row).unwrap_or_default(),
             Err(_) => Vec::new(),
         };
-        let file = File::options().create(true).append(true).open(path).map_err(StoreError::io("open", path))?;
         let index = columns.iter().cloned().zip(0..).collect();
-        Ok(Self { path: path.to_owned(), file, columns, index, cells: Vec::new(), buffer: String::new() })
+        Ok(Self { path: path.to_owned(), file: None, columns, index, cells: Vec::new(), buffer: String::new() })
     }
 
     pub fn append(&mut self, metrics: &Metrics) -> Result<(), StoreError> {
@@ -50,16 +50,28 @@ impl CsvFile {
             };
             write_csv_cell(&mut cells[column], value);
         });
-        if self.columns.len() > before {
+        if before == 0 {
+            write_row(&mut self.buffer, self.columns.iter().map(|name| quoted(name)));
+        } else if self.columns.len() > before {
             self.flush()?;
             self.widen(before)?;
         }
-        write_row(&mut self.buffer, self.cells.iter().map(String::as_str));
+        write_row(&mut self.buffer, self.cells.iter());
         Ok(())
     }
 
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.file.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &self.path))?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => {
+                let options = File::options().create(true).append(true).clone();
+                none.insert(options.open(&self.path).map_err(StoreError::io("open", &self.path))?)
+            }
+        };
+        file.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &self.path))?;
         self.buffer.clear();
         Ok(())
     }
@@ -67,23 +79,18 @@ impl CsvFile {
     /// Writes the file anew with the wider header: a reader sees the old or the new one, never half of it.
     fn widen(&mut self, before: usize) -> Result<(), StoreError> {
         let mut text = String::new();
-        write_row(
-            &mut text,
-            self.columns.iter().map(|name| quoted(name)).collect::<Vec<_>>().iter().map(String::as_str),
-        );
-        if before > 0 {
-            let old = fs::read_to_string(&self.path).map_err(StoreError::io("read", &self.path))?;
-            let padding = ",".repeat(self.columns.len() - before);
-            for row in rows(&old).skip(1) {
-                text.push_str(row);
-                text.push_str(&padding);
-                text.push('\n');
-            }
+        write_row(&mut text, self.columns.iter().map(|name| quoted(name)));
+        let old = fs::read_to_string(&self.path).map_err(StoreError::io("read", &self.path))?;
+        let padding = ",".repeat(self.columns.len() - before);
+        for row in rows(&old).skip(1) {
+            text.push_str(row);
+            text.push_str(&padding);
+            text.push('\n');
         }
         let part = self.path.with_extension("csv.part");
         fs::write(&part, text).map_err(StoreError::io("write", &part))?;
         fs::rename(&part, &self.path).map_err(StoreError::io("make", &self.path))?;
-        self.file = File::options().append(true).open(&self.path).map_err(StoreError::io("open", &self.path))?;
+        self.file = None;
         Ok(())
     }
 }
@@ -113,12 +120,12 @@ fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
 }
 
-fn write_row<'a>(out: &mut String, cells: impl Iterator<Item = &'a str>) {
+fn write_row(out: &mut String, cells: impl Iterator<Item = impl AsRef<str>>) {
     for (index, cell) in cells.enumerate() {
         if index > 0 {
             out.push(',');
         }
-        out.push_str(cell);
+        out.push_str(cell.as_ref());
     }
     out.push('\n');
 }

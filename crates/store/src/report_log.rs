@@ -4,7 +4,7 @@
 //! there after its death. The reader stops before a record that is not complete, and comes back.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
@@ -55,6 +55,17 @@ impl ReportLogReader {
             .open(path)
             .map_err(StoreError::io("open", path))?;
         Ok(Self { file, path: path.to_owned(), pending: Vec::new(), offset: 0 })
+    }
+
+    /// Begins the file anew if what was read of it is longer than that; nobody may be writing.
+    pub fn empty_if_longer(&mut self, bytes: u64) -> Result<(), StoreError> {
+        if self.offset > bytes {
+            let empty = self.file.set_len(0).and_then(|()| self.file.rewind());
+            empty.map_err(StoreError::io("empty", &self.path))?;
+            self.offset = 0;
+        }
+        self.pending.clear();
+        Ok(())
     }
 
     /// Hands each new complete record to `take`; true when there may be more at once.

@@ -11,9 +11,8 @@ import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from carril.train import _console_text as words
 from carril.tune._stored import flat_parameters, look_up
@@ -28,8 +27,7 @@ _METRICS_KNOWN = 50
 _PLAIN = (str, int, float, bool, type(None))
 
 
-@dataclass(frozen=True, slots=True)
-class TrialView:
+class TrialView(NamedTuple):
     """A trial as it stands. `reason` is why it waits, was paused or has ended; `directory` is a name."""
 
     number: int
@@ -37,7 +35,7 @@ class TrialView:
     name: str
     # "pending", "running", "paused", "terminated" or "error".
     status: str
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any]
     metrics: dict[str, Any] | None = None
     iterations: int = 0
     seconds: float = 0.0
@@ -102,7 +100,7 @@ class Trials:
         if view.is_over:
             if before is None or not before.is_over:
                 self._latest.append(view.number)
-            view = replace(view, metrics=self._shown_metrics(view.metrics or {}))
+            view = view._replace(metrics=self._shown_metrics(view.metrics or {}))
         self._views[view.number] = view
         for state, kept in (("running", self._running), ("pending", self._pending)):
             if view.status == state:

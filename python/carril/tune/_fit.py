@@ -11,7 +11,6 @@ TFIT-3: a head that dies is started again, and the experiment goes on.
 
 import os
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from carril._internal import driver, spec
@@ -184,7 +183,7 @@ class _Watch(Follower):
                 self._answers.changed(number, event["state"], event["reason"])
 
     def _changed(self, number: int, **changes: Any) -> TrialView:
-        self._views[number] = view = replace(self._views[number], **changes)
+        self._views[number] = view = self._views[number]._replace(**changes)
         self._console.trial(view)
         return view
 

@@ -13,6 +13,8 @@ pub(super) struct Idle {
     orders: Orders,
     /// Under which it said hello.
     first: WorkerKey,
+    /// What it was last.
+    last: WorkerKey,
     stacks: bool,
 }
 
@@ -26,18 +28,18 @@ impl Agent {
         let kept = self.workers.get(key).filter(|worker| !worker.pool.is_empty() && !worker.stopping);
         let Some((pid, orders)) = kept.and_then(|worker| Some((worker.pid?, worker.orders.clone()?))) else { return };
         self.pass_on_output(key, true);
-        self.world.unfollow(key);
         let Some(worker) = self.workers.remove(key) else { return };
         let first = worker.first.unwrap_or_else(|| key.clone());
-        let idle = Idle { pid, orders, first, stacks: worker.stacks };
+        let idle = Idle { pid, orders, first, last: key.clone(), stacks: worker.stacks };
         self.pools.entry(worker.pool).or_default().push(idle);
         self.world.to_head(v1::WorkerExited { worker: Some(key.clone().into()), ..Default::default() }.into());
     }
 
     /// The process goes on as this worker.
     pub(super) fn reuse(&mut self, group: &v1::Group, key: &WorkerKey, idle: Idle) -> Result<(), Failure> {
-        let (report_log, output) = (self.world.report_log(key), output_of(group, key));
-        if let Err(failure) = self.world.follow(key, report_log.clone(), output.clone()) {
+        // Its log goes on under the name that it began with: to make a file is dear on some disks.
+        let (report_log, output) = (self.world.report_log(&idle.first), output_of(group, key));
+        if let Err(failure) = self.world.follow_on(&idle.last, key, output.clone()) {
             let pool = pool_of(group);
             self.pools.entry(pool).or_default().push(idle);
             return Err(failure);
