@@ -1,0 +1,64 @@
+//! What can go wrong with data, and what it means to the user.
+
+use arrow_schema::ArrowError;
+use carril_store::StoreError;
+use carril_types::{ErrorCode, Failure};
+use thiserror::Error;
+
+#[derive(Debug, Error)]
+pub enum DataError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// `part` says where in the file: a row group, a line, a member.
+    #[error("cannot read `{file}`{}: {why}", in_part(part))]
+    Damaged { file: String, part: Option<String>, why: String },
+    #[error("nothing is at `{path}`")]
+    Missing { path: String },
+    #[error("{why}")]
+    NoFiles { why: String },
+    #[error("`{first}` and `{second}` have different columns: {difference}")]
+    SchemasDiffer { first: String, second: String, difference: String },
+    #[error("there is no column `{column}`; there are {there}")]
+    NoColumn { column: String, there: String },
+    #[error("{what}")]
+    Invalid { what: String, hint: Option<String> },
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+    /// What a function of the user's raised.
+    #[error("{}", .0.message)]
+    User(Box<Failure>),
+}
+
+fn in_part(part: &Option<String>) -> String {
+    part.as_ref().map_or_else(String::new, |part| format!(" at {part}"))
+}
+
+impl DataError {
+    pub fn damaged(file: &str, part: impl Into<Option<String>>, why: impl std::fmt::Display) -> Self {
+        DataError::Damaged { file: file.to_owned(), part: part.into(), why: why.to_string() }
+    }
+
+    pub fn invalid(what: impl Into<String>) -> Self {
+        DataError::Invalid { what: what.into(), hint: None }
+    }
+}
+
+impl From<DataError> for Failure {
+    fn from(error: DataError) -> Failure {
+        let code = match &error {
+            DataError::Store(_) | DataError::Damaged { .. } => ErrorCode::Storage,
+            DataError::Missing { .. } | DataError::NoFiles { .. } => ErrorCode::NotFound,
+            DataError::SchemasDiffer { .. }
+            | DataError::NoColumn { .. }
+            | DataError::Invalid { .. }
+            | DataError::Arrow(_) => ErrorCode::InvalidConfig,
+            DataError::User(failure) => return (**failure).clone(),
+        };
+        let message = error.to_string();
+        match error {
+            DataError::Store(error) => error.into(),
+            DataError::Invalid { hint: Some(hint), .. } => Failure::new(code, message).hint(hint),
+            _ => Failure::new(code, message),
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Data sets: readers of files, the order in which rows are read, a stream with a budget of memory, batches.
+//!
+//! Everything here is Rust and blocking; Python functions run in other processes, behind `Transform`. What is read, in which
+//! order and by which rank is computed (`order`), never agreed upon.
+
+mod error;
+mod files;
+pub mod order;
+pub mod read;
+mod source;
+pub mod tensor;
+
+pub use error::DataError;
+pub use files::{FileRef, find_files};
+pub use source::{Flow, Source, Unit};

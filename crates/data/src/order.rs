@@ -1,0 +1,222 @@
+//! Who reads which rows, and in which order: a function of the seed, the epoch, the number of ranks and how far each has come.
+//!
+//! An epoch is a row of pieces. A piece is one unit, or with shuffled rows a window of units whose rows are permuted
+//! together. The row is dealt to the ranks in equal parts; when their number changes in the middle of an epoch, what each of them has
+//! left is put together again and dealt anew. So a position is two integers for each rank and each change, and nothing is
+//! asked of anybody.
+//!
+//! ORDER-1: over all ranks, and over all changes of their number, each row of an epoch is dealt once, but for a rest
+//!   smaller than the number of ranks, which only the last deal of an epoch leaves.
+//! ORDER-2: where rows are counted, every rank is dealt the same number of them.
+//! ORDER-3: the same seed and epoch give the same row of pieces; another epoch another, if it is shuffled.
+
+use serde::{Deserialize, Serialize};
+
+use crate::source::Unit;
+
+/// How an epoch is mixed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shuffle {
+    #[default]
+    None,
+    /// The units change places; their rows stay together.
+    Units,
+    /// The units change places, and the rows of each window do.
+    Rows,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    pub shuffle: Shuffle,
+    pub seed: u64,
+    /// What a window may take in memory.
+    pub window: u64,
+    /// Whether what comes out has as many rows as what was read, in the same order.
+    pub counted: bool,
+}
+
+/// What is read and permuted together, or a part of what comes out of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub units: Vec<usize>,
+    /// What its rows are permuted by.
+    pub key: Option<u64>,
+    /// The first row that is wanted, after the permutation.
+    pub begin: u64,
+    /// The row after the last one; nothing where rows are not counted: then all are wanted.
+    pub end: Option<u64>,
+}
+
+impl Piece {
+    pub fn rows(&self) -> Option<u64> {
+        self.end.map(|end| end - self.begin)
+    }
+
+    /// The first `rows` of it, and the rest.
+    fn split(mut self, rows: u64) -> (Piece, Piece) {
+        let first = Piece { end: Some(self.begin + rows), ..self.clone() };
+        self.begin += rows;
+        (first, self)
+    }
+}
+
+/// How far a rank has come in what it was dealt: whole pieces, and rows of the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    pub pieces: u64,
+    pub rows: u64,
+}
+
+/// How far each rank had come when their number changed.
+pub type Segment = Vec<Position>;
+
+impl Order {
+    /// The whole epoch.
+    pub fn epoch(&self, units: &[Unit], epoch: u64) -> Vec<Piece> {
+        let mut random = Random::new(mix(self.seed, epoch));
+        let mut sequence: Vec<usize> = (0..units.len()).collect();
+        if self.shuffle != Shuffle::None {
+            random.shuffle(&mut sequence);
+        }
+        let counted = self.counted && units.iter().all(|unit| unit.rows.is_some());
+        let mut pieces: Vec<Piece> = Vec::new();
+        let (mut room, permuted) = (0, self.shuffle == Shuffle::Rows);
+        for unit in sequence {
+            let Unit { rows, bytes } = units[unit];
+            if rows == Some(0) && counted {
+                continue;
+            }
+            match pieces.last_mut() {
+                // A window is only of counted rows: what is not counted goes on after a restart by unit.
+                Some(window) if permuted && counted && bytes <= room => {
+                    room -= bytes;
+                    window.units.push(unit);
+                    window.end = window.end.zip(rows).map(|(end, rows)| end + rows);
+                }
+                _ => {
+                    room = self.window.saturating_sub(bytes);
+                    let key = permuted.then(|| random.next());
+                    pieces.push(Piece { units: vec![unit], key, begin: 0, end: rows.filter(|_| counted) });
+                }
+            }
+        }
+        pieces
+    }
+
+    /// What one rank has left of an epoch, after these changes of the number of ranks.
+    pub fn share(&self, units: &[Unit], epoch: u64, before: &[Segment], world: usize, rank: usize) -> Vec<Piece> {
+        deal(self.left(units, epoch, before), world).0.swap_remove(rank)
+    }
+
+    /// How many rows the last deal leaves over.
+    pub fn rest(&self, units: &[Unit], epoch: u64, before: &[Segment], world: usize) -> u64 {
+        deal(self.left(units, epoch, before), world).1.iter().filter_map(Piece::rows).sum()
+    }
+
+    fn left(&self, units: &[Unit], epoch: u64, before: &[Segment]) -> Vec<Piece> {
+        before.iter().fold(self.epoch(units, epoch), |left, segment| {
+            let (shares, rest) = deal(left, segment.len());
+            let unread = shares.into_iter().zip(segment).flat_map(|(share, position)| skip(share, *position));
+            unread.chain(rest).collect()
+        })
+    }
+}
+
+/// Equal parts of what is there, one after the other: of rows where they are counted, otherwise of pieces. The rest is
+/// smaller than the number of ranks.
+fn deal(pieces: Vec<Piece>, world: usize) -> (Vec<Vec<Piece>>, Vec<Piece>) {
+    let world = world.max(1);
+    let Some(rows) = pieces.iter().map(Piece::rows).sum::<Option<u64>>() else {
+        return (deal_whole(pieces, world), Vec::new());
+    };
+    let each = rows / world as u64;
+    let mut shares = vec![Vec::new(); world];
+    let (mut rank, mut missing) = (0, each);
+    let mut rest = Vec::new();
+    for mut piece in pieces {
+        loop {
+            let there = piece.rows().unwrap_or(0);
+            if rank == world {
+                rest.push(piece);
+                break;
+            }
+            if there <= missing {
+                missing -= there;
+                if there > 0 {
+                    shares[rank].push(piece);
+                }
+                if missing == 0 {
+                    (rank, missing) = (rank + 1, each);
+                }
+                break;
+            }
+            let (first, after) = piece.split(missing);
+            if missing > 0 {
+                shares[rank].push(first);
+            }
+            (rank, missing) = (rank + 1, each);
+            piece = after;
+        }
+    }
+    (shares, rest)
+}
+
+/// One each in turn: how many rows a piece gives is not known, and neighbours are alike.
+fn deal_whole(pieces: Vec<Piece>, world: usize) -> Vec<Vec<Piece>> {
+    let mut shares = vec![Vec::new(); world];
+    for (number, piece) in pieces.into_iter().enumerate() {
+        shares[number % world].push(piece);
+    }
+    shares
+}
+
+/// What is left after a position.
+fn skip(share: Vec<Piece>, position: Position) -> impl Iterator<Item = Piece> {
+    let mut rows = position.rows;
+    share.into_iter().skip(position.pieces as usize).map(move |mut piece| {
+        piece.begin += std::mem::take(&mut rows);
+        piece
+    })
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014): a seed must mean the same in every version of Carril.
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// Below `bound`, by the high half of a product (Lemire 2019), without the correction: the bias is below 2^-32 here.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// Fisher and Yates.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for at in (1..items.len()).rev() {
+            items.swap(at, self.below(at as u64 + 1) as usize);
+        }
+    }
+}
+
+/// One seed of two.
+pub(crate) fn mix(seed: u64, other: u64) -> u64 {
+    Random::new(seed ^ Random::new(other).next()).next()
+}
+
+/// The places that the rows of a piece come from, after its permutation.
+pub fn permutation(key: u64, rows: usize) -> Vec<u32> {
+    let mut places: Vec<u32> = (0..rows as u32).collect();
+    Random::new(key).shuffle(&mut places);
+    places
+}

@@ -1,0 +1,43 @@
+//! What rows come from: files, or memory.
+//!
+//! SOURCE-1: what a unit holds, and in which order, is the same each time that it is read.
+//! SOURCE-2: every block of a source has its schema.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::error::DataError;
+
+/// What is read as one piece, by one reader: a row group, a range of bytes of a file, a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Where that is known without reading it.
+    pub rows: Option<u64>,
+    /// What it takes in memory, as well as that can be told.
+    pub bytes: u64,
+}
+
+/// Whether a reader is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    Continue,
+    Stop,
+}
+
+pub trait Source: Send + Sync {
+    fn schema(&self) -> SchemaRef;
+
+    fn units(&self) -> &[Unit];
+
+    /// Hands the rows of a unit over, block by block.
+    fn read(
+        &self,
+        unit: usize,
+        take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>,
+    ) -> Result<(), DataError>;
+
+    /// The names of what is read, for people.
+    fn files(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,114 @@
+//! ORDER-1 to ORDER-3, on random sources, seeds, numbers of ranks and positions.
+
+use std::collections::BTreeMap;
+
+use carril_data::Unit;
+use carril_data::order::{Order, Piece, Position, Segment, Shuffle, permutation};
+use proptest::prelude::*;
+
+/// A row by unit and place in it.
+type Row = (usize, u64);
+
+fn units(rows: &[u64]) -> Vec<Unit> {
+    rows.iter().map(|rows| Unit { rows: Some(*rows), bytes: rows * 8 }).collect()
+}
+
+/// What a piece gives, in its order.
+fn rows_of(piece: &Piece, units: &[Unit]) -> Vec<Row> {
+    let all: Vec<Row> =
+        piece.units.iter().flat_map(|unit| (0..units[*unit].rows.unwrap()).map(move |row| (*unit, row))).collect();
+    let order: Vec<u32> = match piece.key {
+        Some(key) => permutation(key, all.len()),
+        None => (0..all.len() as u32).collect(),
+    };
+    let end = piece.end.unwrap_or(all.len() as u64);
+    order[piece.begin as usize..end as usize].iter().map(|place| all[*place as usize]).collect()
+}
+
+fn shuffles() -> impl Strategy<Value = Shuffle> {
+    prop_oneof![Just(Shuffle::None), Just(Shuffle::Units), Just(Shuffle::Rows)]
+}
+
+/// The position of a rank that has taken so many rows.
+fn after(share: &[Piece], units: &[Unit], mut taken: u64) -> Position {
+    let mut position = Position::default();
+    for piece in share {
+        let rows = rows_of(piece, units).len() as u64;
+        if taken < rows {
+            position.rows = taken;
+            break;
+        }
+        taken -= rows;
+        position.pieces += 1;
+    }
+    position
+}
+
+proptest! {
+    #[test]
+    fn each_row_is_dealt_once_through_any_changes_of_the_number_of_ranks(
+        rows in prop::collection::vec(0u64..40, 0..20),
+        shuffle in shuffles(),
+        seed in any::<u64>(),
+        epoch in 0u64..5,
+        counted in any::<bool>(),
+        changes in prop::collection::vec((1usize..6, prop::collection::vec(0u64..60, 6)), 0..4),
+        last in 1usize..6,
+    ) {
+        let units = units(&rows);
+        let order = Order { shuffle, seed, window: 300, counted };
+        let mut seen: BTreeMap<Row, u32> = BTreeMap::new();
+        let mut before: Vec<Segment> = Vec::new();
+        for (world, taken) in &changes {
+            let mut segment = Segment::new();
+            for (rank, taken) in taken.iter().enumerate().take(*world) {
+                let share = order.share(&units, epoch, &before, *world, rank);
+                let mine: Vec<Row> = share.iter().flat_map(|piece| rows_of(piece, &units)).collect();
+                let taken = (*taken).min(mine.len() as u64);
+                for row in &mine[..taken as usize] {
+                    *seen.entry(*row).or_default() += 1;
+                }
+                segment.push(after(&share, &units, taken));
+            }
+            before.push(segment);
+        }
+        let mut sizes = Vec::new();
+        for rank in 0..last {
+            let share = order.share(&units, epoch, &before, last, rank);
+            let mine: Vec<Row> = share.iter().flat_map(|piece| rows_of(piece, &units)).collect();
+            sizes.push(mine.len());
+            for row in mine {
+                *seen.entry(row).or_default() += 1;
+            }
+        }
+        prop_assert!(seen.values().all(|times| *times == 1), "ORDER-1: {seen:?}");
+        let missing = rows.iter().sum::<u64>() - seen.len() as u64;
+        if counted {
+            prop_assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "ORDER-2: {sizes:?}");
+            prop_assert!(missing < last as u64, "ORDER-1: {missing} rows are dealt to nobody");
+            prop_assert_eq!(missing, order.rest(&units, epoch, &before, last));
+        } else {
+            prop_assert_eq!(missing, 0);
+        }
+    }
+
+    #[test]
+    fn an_epoch_repeats_by_its_seed_and_differs_from_the_next(seed in any::<u64>()) {
+        let units = units(&[50; 40]);
+        for shuffle in [Shuffle::Units, Shuffle::Rows] {
+            let order = Order { shuffle, seed, window: 4000, counted: true };
+            prop_assert_eq!(order.epoch(&units, 3), order.epoch(&units, 3));
+            prop_assert_ne!(order.epoch(&units, 3), order.epoch(&units, 4));
+        }
+        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, counted: true };
+        prop_assert_eq!(plain.epoch(&units, 3), plain.epoch(&units, 4));
+    }
+}
+
+#[test]
+fn a_window_takes_as_many_units_as_fit() {
+    let units = units(&[10; 8]);
+    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, counted: true };
+    let windows: Vec<usize> = order.epoch(&units, 0).iter().map(|piece| piece.units.len()).collect();
+    assert_eq!(windows, [3, 3, 2]);
+}
