@@ -3,13 +3,21 @@
 //! Everything here is Rust and blocking; Python functions run in other processes, behind `Transform`. What is read, in which
 //! order and by which rank is computed (`order`), never agreed upon.
 
+mod batch;
+mod columns;
+mod engine;
 mod error;
 mod files;
+pub mod mapper;
 pub mod order;
+mod pieces;
 pub mod read;
 mod source;
 pub mod tensor;
 
+pub use batch::{Batches, NextBatch};
+pub use columns::{Columns, project};
+pub use engine::{Next, Pipeline, Stream, StreamOptions, Transform, bytes_of};
 pub use error::DataError;
 pub use files::{FileRef, find_files};
 pub use source::{Flow, Source, Unit};

@@ -5,6 +5,7 @@
 //! PY-3: every error that leaves here is made by `carril.exceptions.from_failure` out of a typed failure.
 
 mod client;
+mod data;
 mod door;
 mod errors;
 mod events;
@@ -28,5 +29,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(values::to_plain, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(session::shield_from_preemption, module)?)?;
+    data::add(module)?;
     Ok(())
 }

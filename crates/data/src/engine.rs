@@ -1,0 +1,269 @@
+//! A stream of blocks: threads read pieces ahead, in memory that is bounded, and hand them over in their order.
+//!
+//! ENGINE-1: blocks come in the order of the pieces, whatever the number of threads.
+//! ENGINE-2: what is read and not yet taken fits into the budget, but for one block of the piece whose turn it is: it
+//!   must come, or nothing would.
+//! ENGINE-3: an error comes in its turn, after every block before it, and ends the stream.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+
+use crate::error::DataError;
+use crate::order::Piece;
+use crate::pieces::{self, Reading};
+use crate::source::{Flow, Source};
+
+/// What becomes of blocks on their way. Used by several threads at once.
+pub trait Transform: Send + Sync {
+    fn apply(&self, block: RecordBatch) -> Result<Vec<RecordBatch>, DataError>;
+
+    /// Whether it gives a row for each row, in their order.
+    fn keeps_rows(&self) -> bool;
+
+    /// Whether what it gives may lie in the memory of what it was given.
+    fn shares_memory(&self) -> bool {
+        true
+    }
+}
+
+/// What is read, and what becomes of it.
+#[derive(Clone)]
+pub struct Pipeline {
+    pub source: Arc<dyn Source>,
+    pub transforms: Vec<Arc<dyn Transform>>,
+}
+
+impl Pipeline {
+    /// Whether the number of rows of each unit is known before it is read.
+    pub fn is_counted(&self) -> bool {
+        self.transforms.iter().all(|one| one.keeps_rows()) && self.source.units().iter().all(|unit| unit.rows.is_some())
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct StreamOptions {
+    pub threads: usize,
+    /// In bytes.
+    pub budget: u64,
+    /// Blocks that are put together anew have a multiple of so many rows.
+    pub batch: usize,
+    /// Rows are mixed among so many neighbours of their piece.
+    pub local_shuffle: Option<(usize, u64)>,
+}
+
+/// What a stream has now.
+pub enum Next {
+    /// A block, and the number of its piece.
+    Block(usize, RecordBatch),
+    /// Nothing yet.
+    Pending,
+    Ended,
+}
+
+pub struct Stream {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    reading: Reading,
+    pieces: Vec<Piece>,
+    budget: u64,
+    ahead: usize,
+    state: Mutex<State>,
+    /// For the threads: there is room, or it is over.
+    room: Condvar,
+    /// For the consumer: there is something.
+    ready: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Those that threads have begun, from the one whose turn it is.
+    begun: VecDeque<Slot>,
+    /// The number of the first of them.
+    turn: usize,
+    used: u64,
+    cancelled: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    blocks: VecDeque<RecordBatch>,
+    is_over: bool,
+    error: Option<DataError>,
+}
+
+impl Stream {
+    pub fn start(pipeline: Pipeline, pieces: Vec<Piece>, options: StreamOptions) -> Stream {
+        let threads = options.threads.clamp(1, pieces.len().max(1));
+        let reading = Reading { pipeline, batch: options.batch.max(1), local_shuffle: options.local_shuffle };
+        let shared = Arc::new(Shared {
+            reading,
+            pieces,
+            budget: options.budget,
+            ahead: 4 * threads,
+            state: Mutex::default(),
+            room: Condvar::new(),
+            ready: Condvar::new(),
+        });
+        for number in 0..threads {
+            let shared = shared.clone();
+            let named = thread::Builder::new().name(format!("carril-data-{number}"));
+            // Without a thread nothing comes; with fewer than asked for it only takes longer.
+            if named.spawn(move || shared.read_pieces()).is_err() && number == 0 {
+                panic!("no thread can be started");
+            }
+        }
+        Stream { shared }
+    }
+
+    /// The next block in its order; waits at most so long.
+    pub fn next(&mut self, patience: Duration) -> Result<Next, DataError> {
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        loop {
+            if state.turn == shared.pieces.len() {
+                return Ok(Next::Ended);
+            }
+            if let Some(block) = state.begun.front_mut().and_then(|slot| slot.blocks.pop_front()) {
+                state.used -= bytes_of(&block);
+                shared.room.notify_all();
+                return Ok(Next::Block(state.turn, block));
+            }
+            if let Some(error) = state.begun.front_mut().and_then(|slot| slot.error.take()) {
+                state.cancelled = true;
+                shared.room.notify_all();
+                return Err(error);
+            }
+            if state.begun.front().is_some_and(|slot| slot.is_over) {
+                state.begun.pop_front();
+                state.turn += 1;
+                shared.room.notify_all();
+                continue;
+            }
+            let (after, waited) = shared.ready.wait_timeout(state, patience).unwrap_or_else(|poison| poison.into_inner());
+            state = after;
+            if waited.timed_out() {
+                return Ok(Next::Pending);
+            }
+        }
+    }
+
+    /// What is in memory now, in bytes.
+    pub fn used(&self) -> u64 {
+        self.shared.lock().used
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.shared.lock().cancelled = true;
+        self.shared.room.notify_all();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A thread that panicked has left a slot without an end, and nothing half-written.
+        self.state.lock().unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.room.wait(state).unwrap_or_else(|poison| poison.into_inner())
+    }
+
+    fn read_pieces(&self) {
+        while let Some(number) = self.claim() {
+            let mut ending = Ending { shared: self, number, error: None, reserved: 0 };
+            let piece = &self.pieces[number];
+            let window = pieces::window_bytes(piece, &*self.reading.pipeline.source);
+            ending.reserved = window;
+            if !self.reserve(number, window) {
+                return;
+            }
+            let mut take = |block: RecordBatch| Ok(self.put(number, block));
+            ending.error = pieces::read(&self.reading, piece, &mut take).err();
+        }
+    }
+
+    /// The next piece, when there is room to read ahead.
+    fn claim(&self) -> Option<usize> {
+        let mut state = self.lock();
+        loop {
+            let next = state.turn + state.begun.len();
+            if state.cancelled || next == self.pieces.len() {
+                return None;
+            }
+            if state.begun.is_empty() || (state.begun.len() < self.ahead && state.used < self.budget) {
+                state.begun.push_back(Slot::default());
+                return Some(next);
+            }
+            state = self.wait(state);
+        }
+    }
+
+    /// Waits for room of so many bytes, and takes it. False when it is over.
+    fn reserve(&self, number: usize, bytes: u64) -> bool {
+        let mut state = self.lock();
+        while !state.cancelled && number != state.turn && state.used + bytes > self.budget {
+            state = self.wait(state);
+        }
+        state.used += bytes;
+        !state.cancelled
+    }
+
+    fn put(&self, number: usize, block: RecordBatch) -> Flow {
+        let bytes = bytes_of(&block);
+        let mut state = self.lock();
+        loop {
+            if state.cancelled {
+                return Flow::Stop;
+            }
+            // ENGINE-2: the one whose turn it is waits only for its own blocks to be taken.
+            let first = number == state.turn && state.begun.front().is_some_and(|slot| slot.blocks.is_empty());
+            if first || state.used + bytes <= self.budget {
+                break;
+            }
+            state = self.wait(state);
+        }
+        state.used += bytes;
+        let slot = number - state.turn;
+        state.begun[slot].blocks.push_back(block);
+        drop(state);
+        self.ready.notify_one();
+        Flow::Continue
+    }
+}
+
+/// Ends a piece however its thread leaves it.
+struct Ending<'a> {
+    shared: &'a Shared,
+    number: usize,
+    error: Option<DataError>,
+    reserved: u64,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.used -= self.reserved;
+        let slot = self.number - state.turn;
+        let error = self.error.take();
+        let broke = thread::panicking().then(|| DataError::invalid("a reader has failed: this is a bug of Carril"));
+        state.begun[slot].is_over = true;
+        state.begun[slot].error = error.or(broke);
+        drop(state);
+        self.shared.ready.notify_one();
+        self.shared.room.notify_all();
+    }
+}
+
+/// What its rows take in memory.
+pub fn bytes_of(block: &RecordBatch) -> u64 {
+    let columns = block.columns().iter();
+    columns.map(|column| column.to_data().get_slice_memory_size().unwrap_or(0) as u64).sum()
+}

@@ -1,0 +1,158 @@
+//! Processes that run functions of the user's on blocks: what is Python's goes on beside us, and not under our interpreter's lock.
+//!
+//! A block goes over in memory that both share, as Arrow's stream format; a byte on the socket says that it is there. The
+//! memory is used again and again: fresh pages would cost more than the copy.
+//! MAPPER-1: a process has one block at a time; `apply` waits until one is free.
+//! MAPPER-2: a process that has gone is an error of the block that it had, and is not asked again.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use arrow_array::RecordBatch;
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use carril_types::{ErrorCode, Failure};
+use serde::Deserialize;
+
+use crate::engine::Transform;
+use crate::error::DataError;
+
+/// One process, by what connects us.
+pub struct Mapper {
+    pub socket: UnixStream,
+    /// What it is given, and what it gives.
+    pub given: File,
+    pub made: File,
+}
+
+pub struct Pool {
+    free: Mutex<Free>,
+    ready: Condvar,
+    keeps_rows: bool,
+}
+
+struct Free {
+    mappers: Vec<Mapper>,
+    alive: usize,
+}
+
+/// What a process says of a function that raised.
+#[derive(Deserialize)]
+struct Raised {
+    message: String,
+    #[serde(default)]
+    hints: Vec<String>,
+}
+
+impl Pool {
+    pub fn new(mappers: Vec<Mapper>, keeps_rows: bool) -> Self {
+        let alive = mappers.len();
+        Self { free: Mutex::new(Free { mappers, alive }), ready: Condvar::new(), keeps_rows }
+    }
+
+    fn take(&self) -> Result<Mapper, DataError> {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if let Some(mapper) = free.mappers.pop() {
+                return Ok(mapper);
+            }
+            if free.alive == 0 {
+                return Err(gone());
+            }
+            free = self.ready.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn give_back(&self, mapper: Option<Mapper>) {
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        match mapper {
+            Some(mapper) => free.mappers.push(mapper),
+            None => free.alive -= 1,
+        }
+        drop(free);
+        // All of them: when none is left, everybody has to hear it.
+        self.ready.notify_all();
+    }
+}
+
+impl Transform for Pool {
+    fn apply(&self, block: RecordBatch) -> Result<Vec<RecordBatch>, DataError> {
+        let mut mapper = self.take()?;
+        match mapper.exchange(&block) {
+            Ok(answer) => {
+                self.give_back(Some(mapper));
+                answer
+            }
+            Err(_) => {
+                self.give_back(None);
+                Err(gone())
+            }
+        }
+    }
+
+    fn keeps_rows(&self) -> bool {
+        self.keeps_rows
+    }
+
+    fn shares_memory(&self) -> bool {
+        false
+    }
+}
+
+fn gone() -> DataError {
+    let failure = Failure::new(ErrorCode::WorkerExited, "a process that ran a function on data has ended by itself")
+        .hint("it may have been killed for its memory, or have crashed in native code: its output is on the console");
+    DataError::User(Box::new(failure))
+}
+
+impl Mapper {
+    /// The outer error: the process has gone.
+    fn exchange(&mut self, block: &RecordBatch) -> io::Result<Result<Vec<RecordBatch>, DataError>> {
+        if let Err(error) = write_blocks(&mut self.given, std::slice::from_ref(block)) {
+            return Ok(Err(error));
+        }
+        self.socket.write_all(&[1])?;
+        let mut head = [0; 9];
+        self.socket.read_exact(&mut head)?;
+        let count = u64::from_le_bytes([head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8]]);
+        if head[0] == 0 {
+            return Ok(read_blocks(&mut self.made, count as usize));
+        }
+        let mut text = vec![0; count as usize];
+        self.socket.read_exact(&mut text)?;
+        let raised: Raised = serde_json::from_slice(&text)?;
+        let failure = Failure::new(ErrorCode::UserException, raised.message);
+        let failure = raised.hints.into_iter().fold(failure, Failure::hint);
+        Ok(Err(DataError::User(Box::new(failure))))
+    }
+}
+
+/// From the beginning of the file, one stream for each block: their columns may differ.
+pub fn write_blocks(file: &mut File, blocks: &[RecordBatch]) -> Result<(), DataError> {
+    let trouble = |error: io::Error| DataError::invalid(format!("shared memory cannot be written: {error}"));
+    file.seek(SeekFrom::Start(0)).map_err(trouble)?;
+    for block in blocks {
+        let mut writer = StreamWriter::try_new(&mut *file, &block.schema())?;
+        writer.write(block)?;
+        writer.finish()?;
+    }
+    Ok(())
+}
+
+pub fn read_blocks(file: &mut File, count: usize) -> Result<Vec<RecordBatch>, DataError> {
+    let trouble = |error: io::Error| DataError::invalid(format!("shared memory cannot be read: {error}"));
+    file.seek(SeekFrom::Start(0)).map_err(trouble)?;
+    let mut blocks = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut reader = StreamReader::try_new(&mut *file, None)?;
+        let schema = reader.schema();
+        blocks.push(reader.next().transpose()?.unwrap_or_else(|| RecordBatch::new_empty(schema)));
+        // Its end is read too, so that the next one begins behind it.
+        if reader.next().is_some() {
+            return Err(DataError::invalid("shared memory holds more than was announced"));
+        }
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,328 @@
+//! From Python to Arrow. A column comes as `("plain", dtype, memory, shape)`, `("ragged", dtype, [(memory, shape)])`, or
+//! `("list", [values])`, whose type is that of its values.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{
+    BinaryBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, StringBuilder,
+    TimestampMicrosecondBuilder, UInt64Builder,
+};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, FixedSizeListArray, Int32Array, ListArray, NullArray, StructArray, make_array,
+};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
+use arrow_data::ArrayData;
+use arrow_schema::{DataType, Field, Fields, TimeUnit};
+use carril_data::tensor;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{
+    PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple,
+};
+
+use super::block::{failed, wrong_type};
+
+type Given<'py> = Bound<'py, PyAny>;
+
+pub fn column(py: Python<'_>, name: &str, given: &Given<'_>) -> PyResult<(Field, ArrayRef)> {
+    let parts = given.cast::<PyTuple>()?;
+    let kind: String = parts.get_item(0)?.extract()?;
+    match kind.as_str() {
+        "plain" => {
+            let shape: Vec<usize> = parts.get_item(3)?.extract()?;
+            let dtype: String = parts.get_item(1)?.extract()?;
+            plain(py, name, &dtype, &parts.get_item(2)?, &shape)
+        }
+        "ragged" => {
+            let dtype: String = parts.get_item(1)?.extract()?;
+            ragged(py, name, &dtype, parts.get_item(2)?.cast::<PyList>()?)
+        }
+        _ => {
+            let values: Vec<Given<'_>> = parts.get_item(1)?.extract()?;
+            let kind = kind_of_all(name, &values)?;
+            let array = built(py, name, &kind, &values)?;
+            Ok((Field::new(name, kind, true), array))
+        }
+    }
+}
+
+fn element(dtype: &str) -> Option<(DataType, usize)> {
+    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    Some(match dtype.trim_start_matches(['<', '|', '=']) {
+        "i1" => (DataType::Int8, 1),
+        "i2" => (DataType::Int16, 2),
+        "i4" => (DataType::Int32, 4),
+        "i8" => (DataType::Int64, 8),
+        "u1" => (DataType::UInt8, 1),
+        "u2" => (DataType::UInt16, 2),
+        "u4" => (DataType::UInt32, 4),
+        "u8" => (DataType::UInt64, 8),
+        "f2" => (DataType::Float16, 2),
+        "f4" => (DataType::Float32, 4),
+        "f8" => (DataType::Float64, 8),
+        "b1" => (DataType::Boolean, 1),
+        "M8[s]" => (DataType::Timestamp(Second, None), 8),
+        "M8[ms]" => (DataType::Timestamp(Millisecond, None), 8),
+        "M8[us]" => (DataType::Timestamp(Microsecond, None), 8),
+        "M8[ns]" => (DataType::Timestamp(Nanosecond, None), 8),
+        "m8[s]" => (DataType::Duration(Second), 8),
+        "m8[ms]" => (DataType::Duration(Millisecond), 8),
+        "m8[us]" => (DataType::Duration(Microsecond), 8),
+        "m8[ns]" => (DataType::Duration(Nanosecond), 8),
+        _ => return None,
+    })
+}
+
+/// A copy: what Python goes on to write into must not change a block.
+fn copied(py: Python<'_>, memory: &Given<'_>) -> PyResult<Vec<u8>> {
+    let buffer: PyBuffer<u8> = PyBuffer::get(memory)?;
+    buffer.to_vec(py)
+}
+
+fn elements(py: Python<'_>, name: &str, dtype: &str, memory: &Given<'_>) -> PyResult<ArrayRef> {
+    let Some((kind, width)) = element(dtype) else {
+        return Err(wrong_type(format!("column `{name}` is of numpy's type `{dtype}`, which no column can have")));
+    };
+    let bytes = copied(py, memory)?;
+    if kind == DataType::Boolean {
+        let flags = BooleanBuffer::collect_bool(bytes.len(), |at| bytes[at] != 0);
+        return Ok(Arc::new(BooleanArray::new(flags, None)));
+    }
+    let length = bytes.len() / width;
+    let mut data = ArrayData::builder(kind.clone()).len(length).add_buffer(Buffer::from_vec(bytes)).align_buffers(true);
+    if matches!(kind, DataType::Timestamp(..) | DataType::Duration(_)) {
+        data = data.nulls(times_there(data.clone().build().map_err(|error| failed(py, error))?));
+    }
+    Ok(make_array(data.build().map_err(|error| failed(py, error))?))
+}
+
+/// numpy's "not a time" is a gap.
+fn times_there(data: ArrayData) -> Option<NullBuffer> {
+    let values = data.buffer::<i64>(0);
+    values.contains(&i64::MIN).then(|| NullBuffer::from_iter(values.iter().map(|value| *value != i64::MIN)))
+}
+
+fn plain(py: Python<'_>, name: &str, dtype: &str, memory: &Given<'_>, shape: &[usize]) -> PyResult<(Field, ArrayRef)> {
+    let values = elements(py, name, dtype, memory)?;
+    let Some((rows, inner)) = shape.split_first() else {
+        return Err(PyValueError::new_err(format!("column `{name}` is a single value and not an array")));
+    };
+    if inner.is_empty() {
+        let has_gaps = values.null_count() > 0;
+        return Ok((Field::new(name, values.data_type().clone(), has_gaps), values));
+    }
+    let field = tensor::fixed_field(name, values.data_type().clone(), inner);
+    let DataType::FixedSizeList(item, size) = field.data_type() else { unreachable!("a tensor is a list") };
+    let list = FixedSizeListArray::try_new_with_length(item.clone(), *size, values, None, *rows);
+    Ok((field.clone(), Arc::new(list.map_err(|error| failed(py, error))?)))
+}
+
+fn ragged(py: Python<'_>, name: &str, dtype: &str, parts: &Bound<'_, PyList>) -> PyResult<(Field, ArrayRef)> {
+    let (mut all, mut offsets, mut shapes) = (Vec::new(), vec![0i32], Vec::new());
+    let mut dimensions = 1;
+    let width = element(dtype).map_or(1, |(_, width)| width);
+    for part in parts {
+        let (memory, shape): (Given<'_>, Vec<i32>) = part.extract()?;
+        all.extend(copied(py, &memory)?);
+        offsets.push(i32::try_from(all.len() / width).map_err(|_| {
+            PyValueError::new_err(format!("column `{name}` has more than 2^31 elements in one block"))
+        })?);
+        dimensions = shape.len();
+        shapes.extend(shape);
+    }
+    let values = elements(py, name, dtype, PyBytes::new(py, &all).as_any())?;
+    let item = Arc::new(Field::new("item", values.data_type().clone(), false));
+    let list = ListArray::try_new(item, OffsetBuffer::new(offsets.into()), values.clone(), None);
+    let list = list.map_err(|error| failed(py, error))?;
+    if dimensions == 1 {
+        return Ok((Field::new(name, list.data_type().clone(), false), Arc::new(list)));
+    }
+    let field = tensor::variable_field(name, values.data_type().clone(), dimensions);
+    let DataType::Struct(fields) = field.data_type().clone() else { unreachable!("a tensor is a structure") };
+    let DataType::FixedSizeList(length, size) = fields[1].data_type() else { unreachable!("a shape is a list") };
+    let shapes = Arc::new(Int32Array::from(shapes));
+    let shapes = FixedSizeListArray::try_new_with_length(length.clone(), *size, shapes, None, parts.len());
+    let columns: Vec<ArrayRef> = vec![Arc::new(list), Arc::new(shapes.map_err(|error| failed(py, error))?)];
+    let both = StructArray::try_new(fields, columns, None).map_err(|error| failed(py, error))?;
+    Ok((field, Arc::new(both)))
+}
+
+fn kind_of_all(name: &str, values: &[Given<'_>]) -> PyResult<DataType> {
+    let mut kind = DataType::Null;
+    for value in values {
+        let next = kind_of(name, value)?;
+        kind = both(name, kind, next)?;
+    }
+    Ok(kind)
+}
+
+fn kind_of(name: &str, value: &Given<'_>) -> PyResult<DataType> {
+    Ok(if value.is_none() {
+        DataType::Null
+    } else if value.is_instance_of::<PyBool>() {
+        DataType::Boolean
+    } else if value.is_instance_of::<PyInt>() {
+        if value.extract::<i64>().is_ok() {
+            DataType::Int64
+        } else if value.extract::<u64>().is_ok() {
+            DataType::UInt64
+        } else {
+            return Err(PyValueError::new_err(format!("column `{name}` has an integer that 64 bits do not hold")));
+        }
+    } else if value.is_instance_of::<PyFloat>() {
+        DataType::Float64
+    } else if value.is_instance_of::<PyString>() {
+        DataType::Utf8
+    } else if value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>() {
+        DataType::Binary
+    } else if let Ok(list) = value.extract::<Vec<Given<'_>>>() {
+        DataType::List(Arc::new(Field::new("item", kind_of_all(name, &list)?, true)))
+    } else if let Ok(dict) = value.cast::<PyDict>() {
+        let mut fields = Vec::new();
+        for (key, inner) in dict {
+            fields.push(Field::new(key.extract::<String>()?, kind_of(name, &inner)?, true));
+        }
+        DataType::Struct(fields.into())
+    } else if let Ok(time) = value.cast::<PyDateTime>() {
+        let has_zone = !time.getattr("tzinfo")?.is_none();
+        DataType::Timestamp(TimeUnit::Microsecond, has_zone.then(|| "UTC".into()))
+    } else if value.is_instance_of::<PyDate>() {
+        DataType::Date32
+    } else if value.hasattr("item")? && value.getattr("shape").is_ok_and(|shape| shape.len().is_ok_and(|n| n == 0)) {
+        return kind_of(name, &value.call_method0("item")?);
+    } else {
+        let kind = value.get_type().name()?;
+        return Err(wrong_type(format!("column `{name}` has a value of type `{kind}`, which no column can have")));
+    })
+}
+
+fn both(name: &str, one: DataType, other: DataType) -> PyResult<DataType> {
+    use DataType::{Float64, Int64, List, Null, Struct, UInt64};
+    Ok(match (one, other) {
+        (one, other) if one == other => one,
+        (Null, kind) | (kind, Null) => kind,
+        (Int64 | UInt64, Float64) | (Float64, Int64 | UInt64) => Float64,
+        (Int64, UInt64) | (UInt64, Int64) => UInt64,
+        (List(one), List(other)) => {
+            let inner = both(name, one.data_type().clone(), other.data_type().clone())?;
+            List(Arc::new(Field::new("item", inner, true)))
+        }
+        (Struct(one), Struct(other)) => {
+            let mut fields: Vec<Field> = one.iter().map(|field| (**field).clone()).collect();
+            for field in &other {
+                match fields.iter_mut().find(|there| there.name() == field.name()) {
+                    Some(there) => {
+                        *there = Field::new(
+                            field.name(),
+                            both(name, there.data_type().clone(), field.data_type().clone())?,
+                            true,
+                        );
+                    }
+                    None => fields.push((**field).clone()),
+                }
+            }
+            Struct(Fields::from(fields))
+        }
+        (one, other) => {
+            return Err(wrong_type(format!("column `{name}` has values of two kinds: {one} and {other}")));
+        }
+    })
+}
+
+fn built(py: Python<'_>, name: &str, kind: &DataType, values: &[Given<'_>]) -> PyResult<ArrayRef> {
+    macro_rules! build {
+        ($builder:expr, $as:ty) => {{
+            let mut builder = $builder;
+            for value in values {
+                match value.is_none() {
+                    true => builder.append_null(),
+                    false => builder.append_value(plain_value(value)?.extract::<$as>()?),
+                }
+            }
+            Arc::new(builder.finish()) as ArrayRef
+        }};
+    }
+    Ok(match kind {
+        DataType::Null => Arc::new(NullArray::new(values.len())),
+        DataType::Boolean => build!(BooleanBuilder::new(), bool),
+        DataType::Int64 => build!(Int64Builder::new(), i64),
+        DataType::UInt64 => build!(UInt64Builder::new(), u64),
+        DataType::Float64 => build!(Float64Builder::new(), f64),
+        DataType::Utf8 => build!(StringBuilder::new(), String),
+        DataType::Binary => build!(BinaryBuilder::new(), Vec<u8>),
+        DataType::Date32 => {
+            let mut builder = Date32Builder::new();
+            for value in values {
+                match value.is_none() {
+                    true => builder.append_null(),
+                    false => builder.append_value(value.call_method0("toordinal")?.extract::<i32>()? - 719_163),
+                }
+            }
+            Arc::new(builder.finish())
+        }
+        DataType::Timestamp(_, zone) => {
+            let module = py.import("datetime")?;
+            let utc = module.getattr("timezone")?.getattr("utc")?;
+            let micro = module.getattr("timedelta")?.call1((0, 0, 1))?;
+            let first = module.getattr("datetime")?.call1((1970, 1, 1))?;
+            let mut builder = TimestampMicrosecondBuilder::new();
+            for value in values {
+                if value.is_none() {
+                    builder.append_null();
+                    continue;
+                }
+                let naive = if zone.is_some() {
+                    let replace = PyDict::new(py);
+                    replace.set_item("tzinfo", py.None())?;
+                    value.call_method1("astimezone", (&utc,))?.call_method("replace", (), Some(&replace))?
+                } else {
+                    value.clone()
+                };
+                builder.append_value(naive.sub(&first)?.floor_div(&micro)?.extract::<i64>()?);
+            }
+            Arc::new(builder.finish().with_timezone_opt(zone.clone()))
+        }
+        DataType::List(item) => {
+            let (mut all, mut lengths, mut there) = (Vec::new(), Vec::new(), Vec::new());
+            for value in values {
+                let inner: Vec<Given<'_>> = if value.is_none() { Vec::new() } else { value.extract()? };
+                there.push(!value.is_none());
+                lengths.push(inner.len());
+                all.extend(inner);
+            }
+            let inner = built(py, name, item.data_type(), &all)?;
+            let list =
+                ListArray::try_new(item.clone(), OffsetBuffer::from_lengths(lengths), inner, Some(there.into()));
+            Arc::new(list.map_err(|error| failed(py, error))?)
+        }
+        DataType::Struct(fields) => {
+            let there: Vec<bool> = values.iter().map(|value| !value.is_none()).collect();
+            let mut columns = Vec::new();
+            for field in fields {
+                let part = |value: &Given<'_>| match value.cast::<PyDict>() {
+                    Ok(dict) => Ok(dict.get_item(field.name())?.unwrap_or_else(|| py.None().into_bound(py))),
+                    Err(_) => Ok(py.None().into_bound(py)),
+                };
+                let parts: Vec<Bound<'_, PyAny>> = values.iter().map(part).collect::<PyResult<_>>()?;
+                columns.push(built(py, name, field.data_type(), &parts)?);
+            }
+            let made = StructArray::try_new_with_length(fields.clone(), columns, Some(there.into()), values.len());
+            Arc::new(made.map_err(|error| failed(py, error))?)
+        }
+        other => return Err(wrong_type(format!("column `{name}` cannot be made as {other}"))),
+    })
+}
+
+/// A scalar of numpy's as Python's.
+fn plain_value<'py>(value: &Given<'py>) -> PyResult<Given<'py>> {
+    if value.is_instance_of::<PyInt>()
+        || value.is_instance_of::<PyFloat>()
+        || value.is_instance_of::<PyString>()
+        || value.is_instance_of::<PyBytes>()
+        || !value.hasattr("item")?
+    {
+        return Ok(value.clone());
+    }
+    value.call_method0("item")
+}

@@ -1,0 +1,227 @@
+//! Sources, and streams of batches out of them.
+
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arrow_array::RecordBatch;
+use carril_data::mapper::{self, Mapper, Pool};
+use carril_data::order::{Order, Piece, Position, Segment, Shuffle};
+use carril_data::read::ReadSpec;
+use carril_data::read::memory::Blocks;
+use carril_data::{Batches, Columns, DataError, NextBatch, Pipeline, StreamOptions};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use serde::Deserialize;
+
+use super::block::{Block, failed, schema_of};
+
+/// How long Ctrl-C may go unnoticed.
+const POLL: Duration = Duration::from_millis(100);
+
+#[pyclass(frozen, module = "carril._native")]
+pub struct Source {
+    pub inner: Arc<dyn carril_data::Source>,
+    /// Every batch of it is in memory of its own.
+    is_own: bool,
+}
+
+#[pymethods]
+impl Source {
+    /// What is read, as JSON.
+    #[staticmethod]
+    fn open(py: Python<'_>, spec: &str) -> PyResult<Self> {
+        let spec: ReadSpec = serde_json::from_str(spec)
+            .map_err(|error| failed(py, DataError::invalid(format!("what to read is not understood: {error}"))))?;
+        let inner = py.detach(|| spec.open()).map_err(|error| failed(py, error))?;
+        Ok(Self { inner, is_own: true })
+    }
+
+    #[staticmethod]
+    fn of_blocks(py: Python<'_>, blocks: Vec<PyRef<'_, Block>>) -> PyResult<Self> {
+        let batches = blocks.iter().map(|block| block.batch.clone()).collect();
+        let inner = Arc::new(Blocks::new(batches).map_err(|error| failed(py, error))?);
+        Ok(Self { inner, is_own: false })
+    }
+
+    fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        schema_of(py, &self.inner.schema())
+    }
+
+    /// A block without rows, for those who want the types themselves.
+    fn empty(&self) -> Block {
+        Block { batch: RecordBatch::new_empty(self.inner.schema()), is_own: false }
+    }
+
+    /// Rows, where they are known, and bytes of each unit.
+    fn units<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.inner.units().iter().map(|unit| (unit.rows, unit.bytes)))
+    }
+
+    fn files(&self) -> Vec<String> {
+        self.inner.files()
+    }
+}
+
+/// What becomes of blocks: columns, or functions in processes.
+#[pyclass(frozen, module = "carril._native")]
+pub struct Transform {
+    inner: Arc<dyn carril_data::Transform>,
+}
+
+#[pymethods]
+impl Transform {
+    /// As JSON: `{"select": […]}`, `{"drop": […]}`, `{"rename": [[there, here], …]}`.
+    #[staticmethod]
+    fn columns(py: Python<'_>, spec: &str) -> PyResult<Self> {
+        let columns: Columns = serde_json::from_str(spec)
+            .map_err(|error| failed(py, DataError::invalid(format!("which columns is not understood: {error}"))))?;
+        Ok(Self { inner: Arc::new(columns) })
+    }
+
+    /// On one block that gives one block: for its columns.
+    fn apply(&self, py: Python<'_>, block: PyRef<'_, Block>) -> PyResult<Block> {
+        let mut made = self.inner.apply(block.batch.clone()).map_err(|error| failed(py, error))?;
+        match made.pop() {
+            Some(batch) if made.is_empty() => Ok(Block { batch, is_own: false }),
+            _ => Err(failed(py, DataError::invalid("several blocks were made of one"))),
+        }
+    }
+
+    /// Of processes: for each its socket, and the memory that it is given and gives. The descriptors are ours from now on.
+    #[staticmethod]
+    fn pool(processes: Vec<(i32, i32, i32)>, keeps_rows: bool) -> Self {
+        // SAFETY: the caller has detached them from its own objects.
+        let owned = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let mapper = |(socket, given, made)| Mapper {
+            socket: owned(socket).into(),
+            given: owned(given).into(),
+            made: owned(made).into(),
+        };
+        Self { inner: Arc::new(Pool::new(processes.into_iter().map(mapper).collect(), keeps_rows)) }
+    }
+}
+
+/// The blocks in shared memory, for the process on the other side.
+#[pyfunction]
+pub fn read_blocks(py: Python<'_>, descriptor: i32, count: usize) -> PyResult<Vec<Block>> {
+    let mut file = borrowed(descriptor);
+    let blocks = mapper::read_blocks(&mut file, count).map_err(|error| failed(py, error))?;
+    Ok(blocks.into_iter().map(|batch| Block { batch, is_own: true }).collect())
+}
+
+#[pyfunction]
+pub fn write_blocks(py: Python<'_>, descriptor: i32, blocks: Vec<PyRef<'_, Block>>) -> PyResult<()> {
+    let batches: Vec<RecordBatch> = blocks.iter().map(|block| block.batch.clone()).collect();
+    mapper::write_blocks(&mut borrowed(descriptor), &batches).map_err(|error| failed(py, error))
+}
+
+fn borrowed(descriptor: i32) -> ManuallyDrop<File> {
+    // SAFETY: the descriptor is the caller's and stays open: the file is never dropped.
+    ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) })
+}
+
+/// What is streamed, in which order, to whom.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamSpec {
+    shuffle: Shuffle,
+    seed: u64,
+    epoch: u64,
+    world: usize,
+    rank: usize,
+    #[serde(default)]
+    before: Vec<Segment>,
+    #[serde(default)]
+    batch_size: Option<usize>,
+    #[serde(default)]
+    drop_last: bool,
+    threads: usize,
+    budget: u64,
+    window: u64,
+    #[serde(default)]
+    local_shuffle: Option<usize>,
+}
+
+#[pyclass(frozen, module = "carril._native")]
+pub struct Stream {
+    batches: Mutex<Batches>,
+    is_own: bool,
+    is_counted: bool,
+    pieces: usize,
+    rest: u64,
+}
+
+#[pymethods]
+impl Stream {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        source: PyRef<'_, Source>,
+        transforms: Vec<PyRef<'_, Transform>>,
+        spec: &str,
+    ) -> PyResult<Self> {
+        let spec: StreamSpec = serde_json::from_str(spec)
+            .map_err(|error| failed(py, DataError::invalid(format!("what to stream is not understood: {error}"))))?;
+        let transforms: Vec<Arc<dyn carril_data::Transform>> = transforms.iter().map(|one| one.inner.clone()).collect();
+        // What a function has made is in memory of its own, and so is what is gathered.
+        let is_own = source.is_own || transforms.iter().any(|one| !one.shares_memory());
+        let pipeline = Pipeline { source: source.inner.clone(), transforms };
+        let is_counted = pipeline.is_counted();
+        let order = Order { shuffle: spec.shuffle, seed: spec.seed, window: spec.window, counted: is_counted };
+        let units = source.inner.units();
+        let pieces: Vec<Piece> = order.share(units, spec.epoch, &spec.before, spec.world, spec.rank);
+        let rest = if is_counted { order.rest(units, spec.epoch, &spec.before, spec.world) } else { 0 };
+        let options = StreamOptions {
+            threads: spec.threads,
+            budget: spec.budget,
+            batch: spec.batch_size.unwrap_or(1),
+            local_shuffle: spec.local_shuffle.map(|rows| (rows, spec.seed ^ spec.epoch)),
+        };
+        let count = pieces.len();
+        let stream = carril_data::Stream::start(pipeline, pieces, options);
+        let batches = Mutex::new(Batches::new(stream, spec.batch_size, spec.drop_last));
+        Ok(Self { batches, is_own, is_counted, pieces: count, rest })
+    }
+
+    /// The next batch, or nothing at the end.
+    fn next(&self, py: Python<'_>) -> PyResult<Option<Block>> {
+        loop {
+            let next = py.detach(|| self.batches.lock().unwrap_or_else(PoisonError::into_inner).next(POLL));
+            match next.map_err(|error| failed(py, error))? {
+                NextBatch::Batch(batch) => return Ok(Some(Block { batch, is_own: self.is_own })),
+                NextBatch::Ended => return Ok(None),
+                NextBatch::Pending => py.check_signals()?,
+            }
+        }
+    }
+
+    /// Pieces and rows of the next that were handed over.
+    fn position(&self) -> (u64, u64) {
+        let Position { pieces, rows } = self.batches.lock().unwrap_or_else(PoisonError::into_inner).position();
+        (pieces, rows)
+    }
+
+    #[getter]
+    fn bytes_in_memory(&self) -> u64 {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).bytes_in_memory()
+    }
+
+    #[getter]
+    fn is_counted(&self) -> bool {
+        self.is_counted
+    }
+
+    #[getter]
+    fn pieces(&self) -> usize {
+        self.pieces
+    }
+
+    /// Rows that nobody gets, because they do not fill a row for each rank.
+    #[getter]
+    fn rest(&self) -> u64 {
+        self.rest
+    }
+}

@@ -1,0 +1,57 @@
+"""Data for training: read, changed, shuffled, split and handed over in batches."""
+
+from carril.data.context import DataContext, ExecutionOptions, ExecutionResources
+from carril.data.dataset import Dataset, MaterializedDataset, Schema
+from carril.data.iterator import DataIterator
+from carril.data.read_api import (
+    Datasource,
+    from_arrow,
+    from_huggingface,
+    from_items,
+    from_numpy,
+    from_pandas,
+    from_torch,
+    range,
+    range_tensor,
+    read_binary_files,
+    read_csv,
+    read_datasource,
+    read_images,
+    read_ipc,
+    read_json,
+    read_numpy,
+    read_parquet,
+    read_text,
+    read_tfrecords,
+    read_webdataset,
+)
+
+__all__ = [
+    "DataContext",
+    "DataIterator",
+    "Dataset",
+    "Datasource",
+    "ExecutionOptions",
+    "ExecutionResources",
+    "MaterializedDataset",
+    "Schema",
+    "from_arrow",
+    "from_huggingface",
+    "from_items",
+    "from_numpy",
+    "from_pandas",
+    "from_torch",
+    "range",
+    "range_tensor",
+    "read_binary_files",
+    "read_csv",
+    "read_datasource",
+    "read_images",
+    "read_ipc",
+    "read_json",
+    "read_numpy",
+    "read_parquet",
+    "read_text",
+    "read_tfrecords",
+    "read_webdataset",
+]

@@ -1,0 +1,204 @@
+"""Blocks as what people work with, and back: dictionaries of numpy arrays, rows, data frames, Arrow tables.
+
+The only place that knows how the native half hands columns over: `("plain", dtype, memory, shape)`, `("ragged", dtype,
+[(memory, shape)])`, `("list", values)`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from carril._native import Block
+from carril.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    import numpy
+    import pandas
+    import pyarrow
+
+FORMATS = ("default", "numpy", "pandas", "pyarrow", None)
+
+
+def _array(given: Any) -> "numpy.ndarray[Any, Any]":
+    import numpy
+
+    kind = given[0]
+    if kind == "plain":
+        _, dtype, memory, shape = given
+        if not len(memory):
+            return numpy.empty(shape, dtype)
+        return numpy.frombuffer(memory, dtype).reshape(shape)
+    if kind == "ragged":
+        _, dtype, parts = given
+        rows = [numpy.frombuffer(memory, dtype).reshape(shape) for memory, shape in parts]
+    else:
+        rows = given[1]
+    made = numpy.empty(len(rows), object)
+    for number, row in enumerate(rows):
+        made[number] = row
+    return made
+
+
+def to_numpy(block: Block) -> "dict[str, numpy.ndarray[Any, Any]]":
+    return {name: _array(block.column(number)) for number, name in enumerate(block.names)}
+
+
+def to_rows(block: Block) -> list[dict[str, Any]]:
+    names = block.names
+    columns = [
+        _array(block.column(number)) if kind.startswith("tensor") else block.values(number)
+        for number, kind in enumerate(block.types)
+    ]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
+
+
+def to_arrow(block: Block) -> "pyarrow.Table":
+    import pyarrow
+
+    return pyarrow.table(block)
+
+
+def to_pandas(block: Block) -> "pandas.DataFrame":
+    import pandas
+
+    made = {}
+    for name, column in to_numpy(block).items():
+        made[name] = list(column) if column.ndim > 1 else column
+    return pandas.DataFrame(made)
+
+
+def to_format(block: Block, batch_format: str | None) -> Any:
+    if batch_format in ("default", "numpy"):
+        return to_numpy(block)
+    return to_pandas(block) if batch_format == "pandas" else to_arrow(block)
+
+
+def check_format(batch_format: str | None) -> None:
+    if batch_format not in FORMATS:
+        raise ConfigError(
+            f"`batch_format={batch_format!r}` is none that there is",
+            hints=['"numpy" (the default), "pandas" and "pyarrow" are'],
+        )
+
+
+def of_numpy(columns: Mapping[str, Any]) -> Block:
+    given = [(str(name), _column(values)) for name, values in columns.items()]
+    lengths = {name: _rows(column) for name, column in given}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"`{name}` has {rows}" for name, rows in lengths.items())
+        raise ValueError(f"the columns are of unequal length: {told}")
+    return Block.of_columns(given, next(iter(lengths.values()), 0))
+
+
+def _rows(column: Any) -> int:
+    return int(column[3][0]) if column[0] == "plain" else len(column[-1])
+
+
+def _column(values: Any) -> tuple[Any, ...]:
+    import numpy
+
+    if hasattr(values, "detach") and hasattr(values, "numpy"):
+        values = values.detach().cpu().numpy()
+    if not isinstance(values, numpy.ndarray):
+        if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+            raise TypeError(f"a column is an array or a list of values, not {type(values).__name__}")
+        values = list(values)
+        if not any(isinstance(value, numpy.ndarray) for value in values):
+            return ("list", values)
+        values = _objects(values)
+    if values.ndim == 0:
+        raise TypeError("a column is an array with a row for each value, not a single value")
+    if values.dtype == object:
+        return _of_objects(values)
+    if values.dtype.kind in "US":
+        return ("list", values.tolist())
+    if values.dtype.kind in "mM" and numpy.datetime_data(values.dtype)[0] not in ("s", "ms", "us", "ns"):
+        values = values.astype(f"{values.dtype.kind}8[s]")
+    return _plain(values)
+
+
+def _objects(values: Sequence[Any]) -> "numpy.ndarray[Any, Any]":
+    import numpy
+
+    made = numpy.empty(len(values), object)
+    for number, value in enumerate(values):
+        made[number] = value
+    return made
+
+
+def _plain(values: "numpy.ndarray[Any, Any]") -> tuple[Any, ...]:
+    values = _contiguous(values)
+    return ("plain", values.dtype.str, _bytes(values), values.shape)
+
+
+def _contiguous(values: "numpy.ndarray[Any, Any]") -> "numpy.ndarray[Any, Any]":
+    import numpy
+
+    if values.dtype.byteorder == ">":
+        values = values.astype(values.dtype.newbyteorder("<"))
+    return numpy.ascontiguousarray(values)
+
+
+def _bytes(values: "numpy.ndarray[Any, Any]") -> Any:
+    return values.reshape(-1).view("u1") if values.size else b""
+
+
+def _of_objects(values: "numpy.ndarray[Any, Any]") -> tuple[Any, ...]:
+    import numpy
+
+    rows = list(values)
+    arrays = bool(rows) and all(isinstance(row, numpy.ndarray) and row.dtype.kind in "biufmM" for row in rows)
+    if not arrays:
+        return ("list", [row.tolist() if isinstance(row, numpy.ndarray) else row for row in rows])
+    if len({row.shape for row in rows}) == 1:
+        return _plain(numpy.stack(rows))
+    if len({row.ndim for row in rows}) > 1:
+        raise ValueError("the arrays of one column have different numbers of dimensions")
+    dtype = numpy.result_type(*{row.dtype for row in rows})
+    rows = [_contiguous(row.astype(dtype, copy=False)) for row in rows]
+    return ("ragged", rows[0].dtype.str, [(_bytes(row), row.shape) for row in rows])
+
+
+def of_rows(rows: Sequence[Mapping[str, Any]]) -> Block:
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    return of_numpy({name: [row.get(name) for row in rows] for name in names})
+
+
+def of_pandas(frame: "pandas.DataFrame") -> Block:
+    columns = {}
+    for name in frame.columns:
+        column = frame[name]
+        values = column.to_numpy()
+        if values.dtype == object or not isinstance(column.dtype, type(values.dtype)):
+            values = _objects([None if _is_gap(value) else value for value in column.tolist()])
+        columns[str(name)] = values
+    return of_numpy(columns)
+
+
+def _is_gap(value: Any) -> bool:
+    if value is None:
+        return True
+    import pandas
+
+    return bool(pandas.api.types.is_scalar(value) and pandas.isna(value))
+
+
+def of_arrow(table: Any) -> list[Block]:
+    return Block.of_arrow(table)
+
+
+def of_batch(batch: Any) -> list[Block]:
+    """Whatever a user's function may return for a batch."""
+    if isinstance(batch, Block):
+        return [batch]
+    if isinstance(batch, Mapping):
+        return [of_numpy(batch)]
+    if hasattr(batch, "iloc") and hasattr(batch, "columns"):
+        return [of_pandas(batch)]
+    if hasattr(batch, "__arrow_c_stream__"):
+        return of_arrow(batch)
+    raise TypeError(
+        "a batch is a dictionary of arrays, a pandas data frame or a pyarrow table, "
+        f"not {type(batch).__name__}: {str(batch)[:80]}"
+    )

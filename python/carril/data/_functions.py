@@ -1,0 +1,143 @@
+"""What becomes of blocks by functions of the user's: runs in processes of their own.
+
+A stage is a row of operations that one process carries out on a block, one after the other.
+"""
+
+import inspect
+import json
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from carril._native import Block
+from carril.data import _convert
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One step. `function` may be a class, of which each process makes one."""
+
+    kind: str  # "map", "map_batches", "flat_map", "filter", "add_column"
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+    constructor: tuple[tuple[Any, ...], Mapping[str, Any]] = ((), {})
+    batch_size: int | None = None
+    batch_format: str | None = "default"
+    column: str = ""
+    concurrency: int | None = None
+
+    @property
+    def name(self) -> str:
+        return getattr(self.function, "__name__", None) or type(self.function).__name__
+
+    @property
+    def keeps_rows(self) -> bool:
+        return self.kind in ("map", "add_column")
+
+
+class Failed(Exception):
+    """What a function did wrong, in a sentence."""
+
+
+class Stage:
+    """Operations, ready to run in this process."""
+
+    def __init__(self, operations: list[Operation]) -> None:
+        self._steps = [_Step(operation) for operation in operations]
+
+    def __call__(self, block: Block) -> list[Block]:
+        blocks = [block]
+        for step in self._steps:
+            blocks = [made for one in blocks for made in step(one)]
+        return blocks
+
+
+class _Step:
+    def __init__(self, operation: Operation) -> None:
+        self._operation = operation
+        function = operation.function
+        if inspect.isclass(function):
+            positional, keywords = operation.constructor
+            function = function(*positional, **keywords)
+        self._function = function
+        self._row = -1
+
+    def __call__(self, block: Block) -> list[Block]:
+        carry_out = getattr(self, f"_{self._operation.kind}")
+        self._row = -1
+        try:
+            made: list[Block] = carry_out(block)
+        except Exception as error:
+            raise Failed(self._told(error)) from error
+        return made
+
+    def _call(self, argument: Any) -> Any:
+        return self._function(argument, *self._operation.arguments, **self._operation.keywords)
+
+    def _rows(self, block: Block) -> Iterator[tuple[dict[str, Any], Any]]:
+        for self._row, row in enumerate(_convert.to_rows(block)):  # noqa: B020
+            yield row, self._call(dict(row))
+
+    def _map(self, block: Block) -> list[Block]:
+        made = []
+        for _, row in self._rows(block):
+            if not isinstance(row, Mapping):
+                raise TypeError(f"a row is a dictionary, and {type(row).__name__} was returned")
+            made.append(row)
+        self._row = -1
+        return [_convert.of_rows(made)]
+
+    def _flat_map(self, block: Block) -> list[Block]:
+        made: list[Mapping[str, Any]] = []
+        for _, rows in self._rows(block):
+            if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+                raise TypeError(f"`flat_map` wants a list of rows, and {type(rows).__name__} was returned")
+            made.extend(rows)
+        self._row = -1
+        return [_convert.of_rows(made)] if made else []
+
+    def _filter(self, block: Block) -> list[Block]:
+        places = [number for number, (_, keeps) in enumerate(self._rows(block)) if keeps]
+        return [block.take(places)] if places else []
+
+    def _add_column(self, block: Block) -> list[Block]:
+        batch = _convert.to_format(block, self._operation.batch_format)
+        column = self._call(batch)
+        if self._operation.batch_format == "pyarrow":
+            import pyarrow
+
+            array = column if isinstance(column, pyarrow.ChunkedArray | pyarrow.Array) else pyarrow.array(column)
+            return _convert.of_arrow(batch.append_column(self._operation.column, array).combine_chunks())
+        if hasattr(column, "to_numpy"):
+            column = column.to_numpy()
+        return [_convert.of_numpy({**_convert.to_numpy(block), self._operation.column: column})]
+
+    def _map_batches(self, block: Block) -> list[Block]:
+        size = self._operation.batch_size or max(len(block), 1)
+        made: list[Block] = []
+        for begin in range(0, len(block), size):
+            part = block if size >= len(block) else block.slice(begin, min(size, len(block) - begin))
+            given = _convert.to_format(part, self._operation.batch_format)
+            answer = self._call(given)
+            answers = answer if inspect.isgenerator(answer) else [answer]
+            for one in answers:
+                made.extend(_convert.of_batch(one))
+        return made
+
+    def _told(self, error: Exception) -> str:
+        operation = self._operation
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame for frame in frames if "carril/data/" not in frame.filename.replace("\\", "/")]
+        where = f" ({theirs[-1].filename}, line {theirs[-1].lineno}: `{theirs[-1].line}`)" if theirs else ""
+        row = f" in row {self._row} of its block" if self._row >= 0 else ""
+        return f"`{operation.name}` in `{operation.kind}` failed{row}: {type(error).__name__}: {error}{where}"
+
+
+def told(error: BaseException) -> bytes:
+    """For the other side."""
+    message = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
+    cause = error.__cause__ if isinstance(error, Failed) and error.__cause__ is not None else error
+    lines = traceback.format_exception(cause)
+    return json.dumps({"message": message, "hints": ["".join(lines)[-4000:]]}).encode()

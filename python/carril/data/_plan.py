@@ -1,0 +1,180 @@
+"""What a data set is: where its rows come from, and what becomes of them. Nothing is read before somebody asks.
+
+PLAN-1: a plan never changes: a transform makes another one.
+PLAN-2: what a plan gives is the same each time, if the functions in it are, but for the order of an epoch.
+"""
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from carril._native import Block, Source, Stream, Transform
+from carril.data._functions import Operation
+from carril.data._pool import Pool
+from carril.data.context import DataContext
+
+# What one shuffled window may take of the budget: two are read while one is consumed.
+_WINDOWS = 4
+
+
+@dataclass(frozen=True)
+class Read:
+    """Files, or numbers in a row: what the native half opens."""
+
+    spec: dict[str, Any]
+    name: str
+
+    def open(self) -> Source:
+        return Source.open(json.dumps(self.spec))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Blocks that are there."""
+
+    blocks: tuple[Block, ...]
+    name: str = "memory"
+
+    def open(self) -> Source:
+        return Source.of_blocks(list(self.blocks))
+
+
+@dataclass(frozen=True)
+class Derived:
+    """Blocks that are made when they are first asked for."""
+
+    make: Callable[[], Sequence[Block]]
+    name: str
+
+    def open(self) -> Source:
+        return Source.of_blocks(list(self.make()))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """`{"select": […]}`, `{"drop": […]}` or `{"rename": [[there, here], …]}`."""
+
+    spec: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    origin: Read | Memory | Derived
+    steps: tuple[Columns | Operation, ...] = ()
+    shuffle: str = "none"
+    # Of the shuffle; nothing: another one for each pass.
+    seed: int | None = None
+    limit: int | None = None
+
+    def then(self, step: Columns | Operation) -> "Plan":
+        return replace(self, steps=(*self.steps, step))
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [step for step in self.steps if isinstance(step, Operation)]
+
+    @property
+    def keeps_rows(self) -> bool:
+        return all(operation.keeps_rows for operation in self.operations)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of which pass is streamed: rank `rank` of `world`, after the changes `before`."""
+
+    epoch: int = 0
+    world: int = 1
+    rank: int = 0
+    before: Sequence[Sequence[tuple[int, int]]] = ()
+
+
+@dataclass
+class Opened:
+    """A plan with its source open and its processes started: they are used by every pass, and end with this object."""
+
+    plan: Plan
+    source: Source = field(init=False)
+    _transforms: list[Transform] | None = None
+    _pools: list[Pool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.source = self.plan.origin.open()
+
+    def transforms(self) -> list[Transform]:
+        if self._transforms is None:
+            self._transforms = list(self._make_transforms())
+        return self._transforms
+
+    def _make_transforms(self) -> Iterator[Transform]:
+        group: list[Operation] = []
+        for step in self.plan.steps:
+            joins = isinstance(step, Operation) and (not group or group[-1].concurrency == step.concurrency)
+            if group and not joins:
+                yield self._pool(group)
+                group = []
+            if isinstance(step, Operation):
+                group.append(step)
+            else:
+                yield Transform.columns(json.dumps(step.spec))
+        if group:
+            yield self._pool(group)
+
+    def _pool(self, operations: list[Operation]) -> Transform:
+        processes = operations[0].concurrency or DataContext.get_current().threads
+        pool = Pool(operations, processes)
+        self._pools.append(pool)
+        return pool.transform
+
+    @property
+    def is_counted(self) -> bool:
+        return self.plan.keeps_rows and all(rows is not None for rows, _ in self.source.units())
+
+    def stream(
+        self,
+        part: Part,
+        *,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        local_shuffle: int | None = None,
+        seed: int | None = None,
+        share_of_budget: int = 1,
+    ) -> "BatchStream":
+        context = DataContext.get_current()
+        if seed is None:
+            seed = self.plan.seed if self.plan.seed is not None else random.getrandbits(63)
+        budget = max(context.budget // share_of_budget, 1 << 20)
+        spec = {
+            "shuffle": self.plan.shuffle,
+            "seed": seed,
+            "epoch": part.epoch,
+            "world": part.world,
+            "rank": part.rank,
+            "before": [[{"pieces": pieces, "rows": rows} for pieces, rows in segment] for segment in part.before],
+            "batch_size": batch_size,
+            "drop_last": drop_last,
+            "threads": max(context.threads, *(operation.concurrency or 1 for operation in self.plan.operations), 1),
+            "budget": budget,
+            "window": budget // _WINDOWS,
+            "local_shuffle": local_shuffle,
+        }
+        native = Stream(self.source, self.transforms(), json.dumps(spec))
+        return BatchStream(self, native, self.plan.limit)
+
+
+class BatchStream:
+    """Blocks of one pass, and how far it has come. It keeps what it streams from open."""
+
+    def __init__(self, opened: Opened, native: Stream, limit: int | None) -> None:
+        self._opened, self.native, self._left = opened, native, limit
+
+    def __iter__(self) -> Iterator[Block]:
+        while self._left is None or self._left > 0:
+            block = self.native.next()
+            if block is None:
+                return
+            if self._left is not None:
+                block = block if len(block) <= self._left else block.slice(0, self._left)
+                self._left -= len(block)
+            yield block

@@ -1,0 +1,64 @@
+"""The part of a data set that one of several consumers reads."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from carril.data._plan import BatchStream, Part
+from carril.data.iterator import DataIterator
+
+if TYPE_CHECKING:
+    from carril._native import Block
+    from carril.data.dataset import Dataset, Schema
+
+
+class Shard(DataIterator):
+    """Rank `rank` of `world`: each pass over it is another epoch.
+
+    SHARD-1: a position is what was handed over, and `goes_on_from` begins behind it, also with another number of ranks.
+    """
+
+    def __init__(self, dataset: "Dataset", world: int, rank: int, seed: int) -> None:
+        self._dataset, self._world, self._rank, self._seed = dataset, world, rank, seed
+        self._epoch = 0
+        self._before: Sequence[Sequence[tuple[int, int]]] = ()
+        self._stream: BatchStream | None = None
+
+    def goes_on_from(self, seed: int, epoch: int, before: Sequence[Sequence[tuple[int, int]]]) -> None:
+        self._seed, self._epoch, self._before = seed, epoch, before
+
+    def position(self) -> dict[str, Any]:
+        """What `goes_on_from` needs, of this rank."""
+        position = self._stream.native.position() if self._stream is not None else (0, 0)
+        return {"seed": self._seed, "epoch": self._epoch, "before": list(self._before), "position": list(position)}
+
+    def _blocks(
+        self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
+    ) -> "Iterator[Block]":
+        part = Part(self._epoch, self._world, self._rank, self._before)
+        stream = self._dataset._open().stream(
+            part,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            local_shuffle=local_shuffle,
+            seed=self._seed,
+            share_of_budget=self._world,
+        )
+        self._stream = stream
+        yield from stream
+        # A pass that was left before its end is gone on with after a restart, and not by the next pass.
+        self._epoch, self._before, self._stream = self._epoch + 1, (), None
+
+    def schema(self) -> "Schema | None":
+        return self._dataset.schema()
+
+    def stats(self) -> str:
+        return self._dataset.stats()
+
+    def materialize(self) -> "Dataset":
+        from carril.data._plan import Memory, Plan
+        from carril.data.dataset import MaterializedDataset
+
+        return MaterializedDataset(Plan(Memory(tuple(self._blocks(None, False, None, None)))))
+
+    def __repr__(self) -> str:
+        return f"<part {self._rank} of {self._world} of {self._dataset!r}>"

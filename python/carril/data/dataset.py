@@ -1,0 +1,524 @@
+"""A data set: rows that are read, changed and handed over when somebody asks for them."""
+
+import itertools
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from carril._native import Block
+from carril.data import _convert
+from carril.data._functions import Operation
+from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan
+from carril.data.iterator import DataIterator
+from carril.exceptions import ConfigError, ConfigTypeError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from carril.data._split import Shard
+
+# Blocks of what is put together anew have about so many rows.
+_ROWS_IN_A_BLOCK = 65_536
+
+
+class Dataset(DataIterator):
+    """Rows in columns. Transforms are lazy and make another data set; nothing is read before it is used.
+
+    Made by `read_parquet`, `from_items` and the like.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._opened: Opened | None = None
+        self._passes = itertools.count()
+        self._last: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What is open stays here. What is made only once is made before it travels.
+        origin = self._plan.origin
+        plan = replace(self._plan, origin=Memory(tuple(origin.make()), origin.name)) if isinstance(origin, Derived) else None
+        return (Dataset, (plan or self._plan,))
+
+    def _open(self) -> Opened:
+        if self._opened is None:
+            self._opened = Opened(self._plan)
+        return self._opened
+
+    def _blocks(
+        self,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        local_shuffle: int | None = None,
+        local_seed: int | None = None,
+    ) -> Iterator[Block]:
+        # A seed means the same order each time; without one, each pass has its own.
+        part = Part(epoch=0 if self._plan.seed is not None else next(self._passes))
+        stream = self._open().stream(
+            part, batch_size=batch_size, drop_last=drop_last, local_shuffle=local_shuffle, seed=local_seed
+        )
+        self._last = stream
+        return iter(stream)
+
+    def _derive(self, name: str, make: Callable[[], Sequence[Block]]) -> "Dataset":
+        """A data set in memory that is made of this one when it is first used."""
+        return Dataset(Plan(Derived(make, name)))
+
+    def _settled(self) -> "Dataset":
+        """This one, such that a transform may be added behind everything: a limit comes before what follows it."""
+        if self._plan.limit is None:
+            return self
+        return self._derive("limit", lambda: list(self._blocks()))
+
+    def _then(self, step: Columns | Operation) -> "Dataset":
+        return Dataset(self._settled()._plan.then(step))
+
+    # Functions of the user's.
+
+    def map(
+        self,
+        fn: Callable[..., dict[str, Any]],
+        *,
+        fn_args: Iterable[Any] | None = None,
+        fn_kwargs: Mapping[str, Any] | None = None,
+        fn_constructor_args: Iterable[Any] | None = None,
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        concurrency: Any = None,
+        compute: Any = None,
+        **resources: Any,
+    ) -> "Dataset":
+        """Another row for each row."""
+        constructor = (tuple(fn_constructor_args or ()), dict(fn_constructor_kwargs or {}))
+        return self._function("map", fn, fn_args, fn_kwargs, constructor, concurrency, compute, resources)
+
+    def flat_map(self, fn: Callable[..., Iterable[dict[str, Any]]], **options: Any) -> "Dataset":
+        """Any number of rows for each row."""
+        return self._with_options("flat_map", fn, options)
+
+    def filter(self, fn: Callable[..., bool] | None = None, expr: Any = None, **options: Any) -> "Dataset":
+        """The rows for which the function says so."""
+        if fn is None:
+            raise ConfigError("`filter` wants a function of a row", hints=["`ds.filter(lambda row: row['x'] > 0)`"])
+        return self._with_options("filter", fn, options)
+
+    def map_batches(
+        self,
+        fn: Callable[..., Any],
+        *,
+        batch_size: int | str | None = None,
+        batch_format: str | None = "default",
+        zero_copy_batch: bool = True,
+        fn_args: Iterable[Any] | None = None,
+        fn_kwargs: Mapping[str, Any] | None = None,
+        fn_constructor_args: Iterable[Any] | None = None,
+        fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        concurrency: Any = None,
+        compute: Any = None,
+        **resources: Any,
+    ) -> "Dataset":
+        """What a function makes of a batch: a dictionary of arrays, a data frame or a table, or several one after the other.
+
+        A class is made once in each process. `batch_size=None` is what was read in one go.
+        """
+        _convert.check_format(batch_format)
+        if isinstance(batch_size, str):
+            batch_size = None
+        constructor = (tuple(fn_constructor_args or ()), dict(fn_constructor_kwargs or {}))
+        made = self._function("map_batches", fn, fn_args, fn_kwargs, constructor, concurrency, compute, resources)
+        last = made._plan.steps[-1]
+        assert isinstance(last, Operation)
+        step = replace(last, batch_size=batch_size, batch_format=batch_format)
+        return Dataset(replace(made._plan, steps=(*made._plan.steps[:-1], step)))
+
+    def add_column(
+        self, col: str, fn: Callable[..., Any], *, batch_format: str = "pandas", concurrency: Any = None, **_: Any
+    ) -> "Dataset":
+        """Another column, by a function of a batch."""
+        _convert.check_format(batch_format)
+        made = Operation("add_column", fn, column=col, batch_format=batch_format, concurrency=_processes(concurrency, None))
+        return self._then(made)
+
+    def _with_options(self, kind: str, fn: Callable[..., Any], options: dict[str, Any]) -> "Dataset":
+        constructor = (tuple(options.pop("fn_constructor_args", None) or ()), options.pop("fn_constructor_kwargs", None) or {})
+        given = (options.pop(name, None) for name in ("fn_args", "fn_kwargs"))
+        return self._function(
+            kind, fn, *given, constructor, options.pop("concurrency", None), options.pop("compute", None), options
+        )
+
+    def _function(
+        self,
+        kind: str,
+        fn: Callable[..., Any],
+        arguments: Iterable[Any] | None,
+        keywords: Mapping[str, Any] | None,
+        constructor: tuple[tuple[Any, ...], Mapping[str, Any]],
+        concurrency: Any,
+        compute: Any,
+        resources: dict[str, Any],
+    ) -> "Dataset":
+        if not callable(fn):
+            raise ConfigTypeError(f"`{kind}` wants a function or a class, not {type(fn).__name__}")
+        unknown = set(resources) - {"num_cpus", "num_gpus", "memory", "ray_remote_args", "ray_remote_args_fn", "max_task_retries"}
+        if unknown:
+            raise ConfigTypeError(f"`{kind}` knows no `{sorted(unknown)[0]}`")
+        processes = _processes(concurrency, compute)
+        return self._then(
+            Operation(kind, fn, tuple(arguments or ()), dict(keywords or {}), constructor, concurrency=processes)
+        )
+
+    # Columns.
+
+    def select_columns(self, cols: str | Sequence[str], **_: Any) -> "Dataset":
+        return self._then(Columns({"select": _names(cols, "select_columns")}))
+
+    def drop_columns(self, cols: str | Sequence[str], **_: Any) -> "Dataset":
+        return self._then(Columns({"drop": _names(cols, "drop_columns")}))
+
+    def rename_columns(self, names: Mapping[str, str] | Sequence[str], **_: Any) -> "Dataset":
+        """By a dictionary of old and new names, or by new names for all columns."""
+        if not isinstance(names, Mapping):
+            there = self.columns()
+            if len(there) != len(names):
+                raise ConfigError(f"`rename_columns` was given {len(names)} names for {len(there)} columns")
+            names = dict(zip(there, names, strict=True))
+        return self._then(Columns({"rename": [list(pair) for pair in names.items()]}))
+
+    # Order and size.
+
+    def random_shuffle(self, *, seed: int | None = None, **_: Any) -> "Dataset":
+        """The rows mixed: all of them where they fit into a quarter of the budget, otherwise window by window."""
+        return Dataset(replace(self._settled()._plan, shuffle="rows", seed=seed))
+
+    def randomize_block_order(self, *, seed: int | None = None, **_: Any) -> "Dataset":
+        """What is read as one piece changes places; its rows stay together."""
+        return Dataset(replace(self._settled()._plan, shuffle="units", seed=seed))
+
+    def limit(self, limit: int) -> "Dataset":
+        if limit < 0:
+            raise ConfigError(f"`limit({limit})` is no number of rows")
+        there = self._plan.limit
+        return Dataset(replace(self._plan, limit=limit if there is None else min(limit, there)))
+
+    def union(self, *others: "Dataset") -> "Dataset":
+        every = (self, *others)
+        return self._derive("union", lambda: _same_columns([block for one in every for block in one._blocks()]))
+
+    def repartition(
+        self,
+        num_blocks: int | None = None,
+        target_num_rows_per_block: int | None = None,
+        *,
+        shuffle: bool = False,
+        **_: Any,
+    ) -> "Dataset":
+        """So many blocks, or blocks of so many rows."""
+        if (num_blocks is None) == (target_num_rows_per_block is None):
+            raise ConfigError("`repartition` wants either `num_blocks` or `target_num_rows_per_block`")
+        source = self.random_shuffle() if shuffle else self
+
+        def make() -> list[Block]:
+            whole = Block.concat(blocks) if (blocks := list(source._blocks())) else None
+            if whole is None:
+                return []
+            if num_blocks is None:
+                assert target_num_rows_per_block is not None
+                bounds = [*range(0, len(whole), target_num_rows_per_block), len(whole)]
+            else:
+                bounds = [len(whole) * number // num_blocks for number in range(num_blocks + 1)]
+            return [whole.slice(begin, end - begin) for begin, end in itertools.pairwise(bounds)]
+
+        return self._derive("repartition", make)
+
+    # Use.
+
+    def materialize(self) -> "Dataset":
+        """The same rows, read and held in memory."""
+        return MaterializedDataset(Plan(Memory(tuple(self._blocks()), self._plan.origin.name)))
+
+    def count(self) -> int:
+        opened = self._open()
+        if opened.is_counted:
+            rows = sum(rows for rows, _ in opened.source.units())
+        else:
+            return sum(len(block) for block in self._blocks())
+        return rows if self._plan.limit is None else min(rows, self._plan.limit)
+
+    def schema(self, fetch_if_missing: bool = True) -> "Schema | None":
+        block = self._empty()
+        return None if block is None else Schema(block)
+
+    def _empty(self) -> Block | None:
+        """A block with the columns of this data set."""
+        opened = self._open()
+        if not self._plan.operations:
+            block = opened.source.empty()
+            for transform in opened.transforms():
+                block = transform.apply(block)
+            return block
+        return next(iter(replace_limit(self, 1)._blocks()), None)
+
+    def columns(self, fetch_if_missing: bool = True) -> list[str]:
+        block = self._empty()
+        return [] if block is None else block.names
+
+    def take(self, limit: int = 20) -> list[dict[str, Any]]:
+        return list(itertools.islice(self.limit(limit).iter_rows(), limit))
+
+    def take_all(self, limit: int | None = None) -> list[dict[str, Any]]:
+        rows = list(self.iter_rows()) if limit is None else self.take(limit + 1)
+        if limit is not None and len(rows) > limit:
+            raise ValueError(f"the data set has more than {limit} rows: `take({limit})` takes the first of them")
+        return rows
+
+    def take_batch(self, batch_size: int = 20, *, batch_format: str | None = "default") -> Any:
+        batches = self.limit(batch_size).iter_batches(batch_size=batch_size, batch_format=batch_format)
+        batch = next(iter(batches), None)
+        if batch is None:
+            raise ValueError("the data set is empty: there is no batch to take")
+        return batch
+
+    def show(self, limit: int = 20) -> None:
+        for row in self.take(limit):
+            print(row)
+
+    def to_pandas(self, limit: int | None = None) -> "pandas.DataFrame":
+        import pandas
+
+        frames = [_convert.to_pandas(block) for block in self._blocks()]
+        frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(columns=self.columns())
+        if limit is not None and len(frame) > limit:
+            raise ValueError(f"the data set has {len(frame)} rows, and {limit} were asked for at most")
+        return frame
+
+    def to_arrow_refs(self) -> list[Any]:
+        return [_convert.to_arrow(block) for block in self._blocks()]
+
+    def input_files(self) -> list[str]:
+        return list(self._open().source.files())
+
+    def num_blocks(self) -> int:
+        return len(self._open().source.units())
+
+    def size_bytes(self) -> int:
+        return sum(size for _, size in self._open().source.units())
+
+    def stats(self) -> str:
+        opened = self._open()
+        units = opened.source.units()
+        lines = [f"{self._plan.origin.name}: {len(units)} units, {sum(size for _, size in units):,} bytes in memory at most"]
+        lines += [f"{operation.kind}({operation.name})" for operation in self._plan.operations]
+        if self._last is not None:
+            pieces, rows = self._last.native.position()
+            lines.append(f"last pass: {pieces} of {self._last.native.pieces} pieces, and {rows} rows of the next")
+        return "\n".join(lines)
+
+    def iterator(self) -> DataIterator:
+        return self
+
+    # Parts.
+
+    def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> "list[Dataset]":
+        """`n` data sets in memory, of equal size or as equal as can be."""
+        if n < 1:
+            raise ConfigError(f"`split({n})` is no number of parts")
+        whole = self._whole()
+        rows = len(whole) // n * n if equal else len(whole)
+        bounds = [rows * number // n for number in range(n + 1)]
+        return self._parts(whole, bounds)
+
+    def split_at_indices(self, indices: Sequence[int]) -> "list[Dataset]":
+        if list(indices) != sorted(indices) or any(index < 0 for index in indices):
+            raise ConfigError("`split_at_indices` wants rising indices that are not negative")
+        whole = self._whole()
+        return self._parts(whole, [0, *(min(index, len(whole)) for index in indices), len(whole)])
+
+    def split_proportionately(self, proportions: Sequence[float]) -> "list[Dataset]":
+        if not proportions or any(part <= 0 for part in proportions) or sum(proportions) >= 1:
+            raise ConfigError("`split_proportionately` wants positive parts whose sum is below 1: the rest is the last")
+        whole = self._whole()
+        bounds = [0, *(int(len(whole) * part) for part in itertools.accumulate(proportions)), len(whole)]
+        return self._parts(whole, bounds)
+
+    def train_test_split(
+        self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
+    ) -> "tuple[Dataset, Dataset]":
+        """Two data sets in memory; without `shuffle` the last rows are the test set's."""
+        whole = self._whole()
+        test = _test_rows(test_size, len(whole))
+        if stratify is not None:
+            return self._stratified(whole, test, shuffle, seed, stratify)
+        if shuffle:
+            places = list(range(len(whole)))
+            random.Random(seed).shuffle(places)
+            whole = whole.take(places)
+        train, tested = self._parts(whole, [0, len(whole) - test, len(whole)])
+        return train, tested
+
+    def _stratified(
+        self, whole: Block, test: int, shuffle: bool, seed: int | None, column: str
+    ) -> "tuple[Dataset, Dataset]":
+        if column not in whole.names:
+            raise ConfigError(f"there is no column `{column}` to stratify by; there are {', '.join(whole.names)}")
+        groups: dict[Any, list[int]] = {}
+        for place, value in enumerate(whole.values(whole.names.index(column))):
+            groups.setdefault(value, []).append(place)
+        dice, parts = random.Random(seed), ([], [])  # type: tuple[random.Random, tuple[list[int], list[int]]]
+        for places in groups.values():
+            if shuffle:
+                dice.shuffle(places)
+            cut = len(places) - round(len(places) * test / max(len(whole), 1))
+            parts[0].extend(places[:cut])
+            parts[1].extend(places[cut:])
+        made = [MaterializedDataset(Plan(Memory((whole.take(sorted(part)),)))) for part in parts]
+        return made[0], made[1]
+
+    def streaming_split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> "list[Shard]":
+        """One iterator for each of `n` consumers: each reads its own part, and nobody waits for another."""
+        from carril.data._split import Shard
+
+        seed = self._plan.seed if self._plan.seed is not None else random.getrandbits(63)
+        return [Shard(self, n, rank, seed) for rank in range(n)]
+
+    def _whole(self) -> Block:
+        blocks = _same_columns(list(self._blocks()))
+        if not blocks:
+            empty = self._empty()
+            return empty if empty is not None else Block.of_columns([], 0)
+        return blocks[0] if len(blocks) == 1 else Block.concat(blocks)
+
+    def _parts(self, whole: Block, bounds: Sequence[int]) -> "list[Dataset]":
+        parts = [whole.slice(begin, end - begin) for begin, end in itertools.pairwise(bounds)]
+        made = ([part.slice(at, min(_ROWS_IN_A_BLOCK, len(part) - at)) for at in range(0, len(part), _ROWS_IN_A_BLOCK)] or [part] for part in parts)
+        return [MaterializedDataset(Plan(Memory(tuple(blocks), self._plan.origin.name))) for blocks in made]
+
+    # For people.
+
+    def __repr__(self) -> str:
+        facts = [self._plan.origin.name, *(f"{one.kind}({one.name})" for one in self._plan.operations)]
+        if self._plan.shuffle != "none":
+            facts.append("random_shuffle" if self._plan.shuffle == "rows" else "randomize_block_order")
+        if self._plan.limit is not None:
+            facts.append(f"limit({self._plan.limit})")
+        shown = " -> ".join(facts)
+        opened = self._opened
+        known = f", num_rows={self.count():,}" if opened is not None and opened.is_counted else ""
+        return f"{type(self).__name__}({shown}{known}{self._types()})"
+
+    def _types(self) -> str:
+        if self._opened is None or self._plan.operations:
+            return ""
+        schema = self.schema()
+        return "" if schema is None else f", schema={schema}"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        names = self.columns()
+        rows = self.take(10)
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(_short(row[name]))}</td>" for name in names) + "</tr>" for row in rows
+        )
+        return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def __len__(self) -> int:
+        raise TypeError("a data set has no `len()`, which might read all of it: `count()` counts its rows")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError("a data set cannot be iterated over as it is: `iter_rows()` or `iter_batches()` can")
+
+
+class MaterializedDataset(Dataset):
+    """A data set whose rows are in memory."""
+
+
+class Schema:
+    """Names and types of columns."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    @property
+    def names(self) -> list[str]:
+        return self._block.names
+
+    @property
+    def types(self) -> list[str]:
+        return self._block.types
+
+    @property
+    def base_schema(self) -> Any:
+        """As pyarrow has it."""
+        return _convert.to_arrow(self._block).schema
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schema) and (self.names, self.types) == (other.names, other.types)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name}: {kind}" for name, kind in zip(self.names, self.types, strict=True)) + "}"
+
+
+def replace_limit(dataset: Dataset, limit: int) -> Dataset:
+    """The same data set, of which only so many rows are wanted, with what it has open."""
+    made = Dataset(replace(dataset._plan, limit=limit))
+    made._opened = replace_plan(dataset._open(), made._plan)
+    return made
+
+
+def replace_plan(opened: Opened, plan: Plan) -> Opened:
+    made = object.__new__(Opened)
+    made.__dict__.update(opened.__dict__)
+    made.plan = plan
+    return made
+
+
+def _short(value: Any) -> str:
+    text = re.sub(r"\s+", " ", str(value))
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _names(columns: str | Sequence[str], method: str) -> list[str]:
+    names = [columns] if isinstance(columns, str) else list(columns)
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"`{method}` was given `{twice}` twice")
+    return names
+
+
+def _processes(concurrency: Any, compute: Any) -> int | None:
+    if concurrency is None and compute is not None:
+        concurrency = getattr(compute, "size", None) or getattr(compute, "max_size", None) or getattr(compute, "min_size", None)
+    if isinstance(concurrency, tuple):
+        concurrency = max(concurrency)
+    if concurrency is None:
+        return None
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigError(f"`concurrency={concurrency!r}` is no number of processes", hints=["give 1 or more"])
+    return concurrency
+
+
+def _test_rows(test_size: int | float, rows: int) -> int:
+    if isinstance(test_size, float):
+        if not 0 < test_size < 1:
+            raise ConfigError(f"`test_size={test_size}` is no part of a whole", hints=["a float lies between 0 and 1"])
+        return round(rows * test_size)
+    if not 0 < test_size < rows:
+        raise ConfigError(f"`test_size={test_size}` does not leave rows for both: there are {rows}")
+    return test_size
+
+
+def _same_columns(blocks: list[Block]) -> list[Block]:
+    """All with the columns of the first; it must have the same."""
+    for block in blocks[1:]:
+        if (block.names, block.types) == (blocks[0].names, blocks[0].types):
+            continue
+        if sorted(zip(block.names, block.types, strict=True)) != sorted(
+            zip(blocks[0].names, blocks[0].types, strict=True)
+        ):
+            raise ConfigError(
+                "the parts have different columns: "
+                f"{dict(zip(blocks[0].names, blocks[0].types, strict=True))} and {dict(zip(block.names, block.types, strict=True))}"
+            )
+    names = [(name, name) for name in blocks[0].names] if blocks else []
+    return [block if block.names == blocks[0].names else block.project(names) for block in blocks]

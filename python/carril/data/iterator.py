@@ -1,0 +1,152 @@
+"""What can be done with rows as they come: batches, tensors, rows."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from carril.data import _convert
+from carril.exceptions import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+    from carril._native import Block
+
+_UNSET: Any = object()
+
+
+class _Passes:
+    """Something to iterate over again and again: each time is another pass."""
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()
+
+
+class DataIterator(ABC):
+    """Rows, batch by batch."""
+
+    @abstractmethod
+    def _blocks(
+        self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
+    ) -> "Iterator[Block]":
+        """One pass."""
+
+    def iter_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        batch_format: str | None = "default",
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+        prefetch_blocks: int = 0,
+    ) -> Iterable[Any]:
+        """Batches of `batch_size` rows; reading ahead is bounded by memory, not by a number of batches."""
+        _convert.check_format(batch_format)
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise ConfigError(f"`batch_size={batch_size!r}` is no number of rows", hints=["give 1 or more, or `None`"])
+
+        def begin() -> Iterator[Any]:
+            blocks = self._blocks(batch_size, drop_last, local_shuffle_buffer_size, local_shuffle_seed)
+            for block in blocks:
+                yield _convert.to_format(block, batch_format)
+
+        return _Passes(begin)
+
+    def iter_rows(self, **_: Any) -> Iterable[dict[str, Any]]:
+        def begin() -> Iterator[dict[str, Any]]:
+            for block in self._blocks(None, False, None, None):
+                yield from _convert.to_rows(block)
+
+        return _Passes(begin)
+
+    def iter_torch_batches(
+        self,
+        *,
+        prefetch_batches: int = 1,
+        batch_size: int | None = 256,
+        dtypes: "torch.dtype | Mapping[str, torch.dtype] | None" = None,
+        device: str = "auto",
+        collate_fn: Callable[[Any], Any] | None = None,
+        drop_last: bool = False,
+        local_shuffle_buffer_size: int | None = None,
+        local_shuffle_seed: int | None = None,
+        pin_memory: bool = False,
+        prefetch_blocks: int = 0,
+    ) -> Iterable[Any]:
+        """Dictionaries of tensors, or what `collate_fn` makes of a dictionary of arrays."""
+        if collate_fn is not None and (dtypes is not None or pin_memory):
+            raise ConfigError(
+                "`collate_fn` makes the tensors itself: `dtypes` and `pin_memory` are not for it",
+                hints=["set the types in `collate_fn`"],
+            )
+        numpy_batches = self.iter_batches(
+            batch_size=batch_size,
+            drop_last=drop_last,
+            local_shuffle_buffer_size=local_shuffle_buffer_size,
+            local_shuffle_seed=local_shuffle_seed,
+        )
+
+        def begin() -> Iterator[Any]:
+            place = _device() if device == "auto" else device
+            for batch in numpy_batches:
+                if collate_fn is not None:
+                    made = collate_fn(batch)
+                    yield made if device == "auto" and str(place) == "cpu" else _moved(made, place)
+                else:
+                    yield {name: _tensor(name, array, dtypes, place, pin_memory) for name, array in batch.items()}
+
+        return _Passes(begin)
+
+
+def _tensor(name: str, array: Any, dtypes: Any, device: Any, pin_memory: bool) -> "torch.Tensor":
+    import torch
+
+    if array.dtype == object or array.dtype.kind in "mM":
+        raise ConfigError(
+            f"column `{name}` cannot be a tensor: its rows are {_kind(array)}",
+            hints=["leave it out with `select_columns`, make numbers of it with `map_batches`, or give a `collate_fn`"],
+        )
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(f"i{min(2 * array.dtype.itemsize, 8)}")
+    if not array.flags.writeable:
+        array = array.copy()
+    with warnings.catch_warnings():
+        made = torch.from_numpy(array)
+    wanted = dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
+    if wanted is not None:
+        made = made.to(wanted)
+    if pin_memory and torch.cuda.is_available():
+        made = made.pin_memory()
+    return made if str(device) == "cpu" else made.to(device)
+
+
+def _kind(array: Any) -> str:
+    if array.dtype.kind in "mM":
+        return "times"
+    first = next((row for row in array if row is not None), None)
+    return "tensors of several shapes" if hasattr(first, "shape") else f"of type `{type(first).__name__}`"
+
+
+def _moved(batch: Any, device: Any) -> Any:
+    if isinstance(batch, Mapping):
+        return {name: _moved(value, device) for name, value in batch.items()}
+    if isinstance(batch, tuple | list):
+        return type(batch)(_moved(value, device) for value in batch)
+    return batch.to(device) if hasattr(batch, "to") else batch
+
+
+def _device() -> Any:
+    """That of this training worker, otherwise the CPU."""
+    from carril.train import _session
+
+    if not _session.is_running():
+        return "cpu"
+    from carril.train.torch import get_device
+
+    return get_device()
