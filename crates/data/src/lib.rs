@@ -19,5 +19,5 @@ pub use batch::{Batches, NextBatch};
 pub use columns::{Columns, project};
 pub use engine::{Next, Pipeline, Stream, StreamOptions, Transform, bytes_of};
 pub use error::DataError;
-pub use files::{FileRef, find_files};
+pub use files::{FileOptions, FileRef, PartitionValue, find_files};
 pub use source::{Flow, Source, Unit};

@@ -30,14 +30,15 @@ pub trait Source: Send + Sync {
     fn units(&self) -> &[Unit];
 
     /// Hands the rows of a unit over, block by block.
-    fn read(
-        &self,
-        unit: usize,
-        take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>,
-    ) -> Result<(), DataError>;
+    fn read(&self, unit: usize, take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>) -> Result<(), DataError>;
 
     /// The names of what is read, for people.
     fn files(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// What was damaged and passed over so far.
+    fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 }

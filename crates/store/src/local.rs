@@ -5,8 +5,9 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
+use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use nix::libc;
@@ -86,6 +87,25 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(StoreError::io("read", path)(error)),
     }
+}
+
+pub(crate) fn size(path: &Path) -> Result<Option<u64>, StoreError> {
+    match fs::metadata(path) {
+        Ok(meta) => Ok(meta.is_file().then(|| meta.len())),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(StoreError::io("look at", path)(error)),
+    }
+}
+
+pub(crate) fn read_range(path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>, StoreError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if is_absent(&error) => return Ok(None),
+        Err(error) => return Err(StoreError::io("open", path)(error)),
+    };
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    file.read_exact_at(&mut bytes, range.start).map_err(StoreError::io("read", path))?;
+    Ok(Some(bytes))
 }
 
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {

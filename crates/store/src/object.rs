@@ -55,6 +55,12 @@ impl Bucket {
         Ok(read.map(|bytes| bytes.to_vec()))
     }
 
+    pub fn read_range(&self, at: &Location, range: Range<u64>) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = key(at)?;
+        let read = wait(read_piece(&self.client, &key, Some(range))).map_err(failed("read", at))?;
+        Ok(read.map(|bytes| bytes.to_vec()))
+    }
+
     pub fn read_all(&self, at: &Location, names: &[String]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let keys = names.iter().map(|name| key(&at.join(name))).collect::<Result<Vec<_>, _>>()?;
         let reads = futures_util::stream::iter(keys.iter().map(|key| read_whole(&self.client, key)));

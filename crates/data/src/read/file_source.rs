@@ -1,0 +1,101 @@
+//! What the readers of all formats share: a list of units, and patience with damage.
+//!
+//! DAMAGE-1: of a damaged unit that is passed over, no row is handed on: its blocks wait until the unit is read whole.
+//! DAMAGE-2: a unit counts once, however often it is read.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::error::DataError;
+use crate::files::FileRef;
+use crate::source::{Flow, Source, Unit};
+
+pub(crate) type Take<'a> = &'a mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>;
+
+/// Reads the units of one format.
+pub(crate) trait UnitReader: Send + Sync {
+    fn read(&self, unit: usize, take: Take<'_>) -> Result<(), DataError>;
+}
+
+pub(crate) struct FileSource {
+    pub schema: SchemaRef,
+    pub units: Vec<Unit>,
+    pub files: Arc<[FileRef]>,
+    pub damages: Arc<Damages>,
+    pub reader: Box<dyn UnitReader>,
+}
+
+impl Source for FileSource {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn read(&self, unit: usize, take: Take<'_>) -> Result<(), DataError> {
+        if self.damages.most == 0 {
+            return self.reader.read(unit, take);
+        }
+        let mut blocks = Vec::new();
+        let read = self.reader.read(unit, &mut |block| {
+            blocks.push(block);
+            Ok(Flow::Continue)
+        });
+        if let Err(error) = read {
+            return self.damages.pass_over(error);
+        }
+        for block in blocks {
+            if take(block)? == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> Vec<String> {
+        self.files.iter().map(|file| file.name.clone()).collect()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.damages.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).iter().cloned().collect()
+    }
+}
+
+/// What was damaged, and how much more may be.
+pub(crate) struct Damages {
+    most: u64,
+    told: Mutex<BTreeSet<String>>,
+}
+
+impl Damages {
+    pub fn new(most: u64) -> Self {
+        Self { most, told: Mutex::default() }
+    }
+
+    /// The error again, if it is of another kind or one too many.
+    pub fn pass_over(&self, error: DataError) -> Result<(), DataError> {
+        if !matches!(error, DataError::Damaged { .. }) {
+            return Err(error);
+        }
+        let mut told = self.told.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let text = error.to_string();
+        if told.contains(&text) || (told.len() as u64) < self.most {
+            told.insert(text);
+            return Ok(());
+        }
+        Err(error)
+    }
+
+    /// `None` for damage that is passed over.
+    pub fn tolerate<T>(&self, outcome: Result<T, DataError>) -> Result<Option<T>, DataError> {
+        match outcome {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => self.pass_over(error).map(|()| None),
+        }
+    }
+}

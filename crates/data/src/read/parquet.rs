@@ -1,0 +1,199 @@
+//! Parquet: a unit is a row group, and only the columns that are asked for are read.
+//!
+//! The metadata of all files is read once, when they are opened; row groups that cannot hold a row of the filter are no units.
+
+use std::sync::Arc;
+
+use arrow_schema::SchemaRef;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::RowGroupMetaData;
+use serde::Deserialize;
+
+use crate::error::DataError;
+use crate::files::{FileOptions, FileRef, in_parallel};
+use crate::read::BLOCK_ROWS;
+use crate::read::file_source::{Damages, FileSource, Take, UnitReader};
+use crate::read::filter::{Bounds, Condition, filter};
+use crate::read::layout::Layout;
+use crate::read::parquet_input::Input;
+use crate::read::schema::{Lacking, unify};
+use crate::source::{Flow, Unit};
+
+/// What is read of the end of a file at first: the metadata of most.
+const TAIL: u64 = 128 << 10;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ParquetOptions {
+    /// Without them, all.
+    pub columns: Option<Vec<String>>,
+    pub filter: Vec<Condition>,
+}
+
+struct ParquetReader {
+    files: Arc<[FileRef]>,
+    metadata: Vec<Option<ArrowReaderMetadata>>,
+    /// Of each unit: its file and its row group.
+    places: Vec<(usize, usize)>,
+    /// With the columns of the filter, after those that are wanted.
+    layout: Layout,
+    filter: Vec<Condition>,
+    wanted: SchemaRef,
+}
+
+pub(crate) fn open(
+    files: Vec<FileRef>,
+    common: &FileOptions,
+    options: ParquetOptions,
+) -> Result<FileSource, DataError> {
+    let files: Arc<[FileRef]> = files.into();
+    let damages = Arc::new(Damages::new(common.max_errors));
+    let metadata = in_parallel(&files, |file| damages.tolerate(read_metadata(file)))?;
+    let schemas = files.iter().zip(&metadata);
+    let schemas =
+        schemas.filter_map(|(file, metadata)| Some((file.name.as_str(), metadata.as_ref()?.schema().as_ref())));
+    let own = unify(schemas, Lacking::IsAnError)?;
+    let mut layout = Layout::new(&own, &files, common.include_paths);
+    for condition in &options.filter {
+        condition.check(&layout.schema())?;
+    }
+    let mut wanted = layout.schema();
+    if let Some(mut columns) = options.columns {
+        if common.include_paths && !columns.iter().any(|column| column == "path") {
+            columns.push("path".to_owned());
+        }
+        let number = columns.len();
+        for condition in &options.filter {
+            if !columns.iter().any(|column| column == condition.column()) {
+                columns.push(condition.column().to_owned());
+            }
+        }
+        layout = layout.select(&columns)?;
+        wanted = Arc::new(layout.schema().project(&(0..number).collect::<Vec<_>>())?);
+    }
+    let mut reader = ParquetReader { files, metadata, places: Vec::new(), layout, filter: options.filter, wanted };
+    let units = reader.find_units()?;
+    Ok(FileSource {
+        schema: reader.wanted.clone(),
+        units,
+        files: reader.files.clone(),
+        damages,
+        reader: Box::new(reader),
+    })
+}
+
+fn read_metadata(file: &FileRef) -> Result<ArrowReaderMetadata, DataError> {
+    let tail = file.size.saturating_sub(TAIL)..file.size;
+    let input = Input::open(file, vec![tail])?;
+    ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()).map_err(|error| {
+        let why = if file.size == 0 { "it is empty".to_owned() } else { error.to_string() };
+        DataError::damaged(&file.name, Some("its metadata".to_owned()), why)
+    })
+}
+
+impl ParquetReader {
+    /// Of a file, the columns that are read: their places among the roots of its schema.
+    fn roots(&self, metadata: &ArrowReaderMetadata) -> Vec<usize> {
+        let own = self.layout.own();
+        own.fields().iter().filter_map(|field| metadata.schema().index_of(field.name()).ok()).collect()
+    }
+
+    fn find_units(&mut self) -> Result<Vec<Unit>, DataError> {
+        let mut units = Vec::new();
+        let mut places = Vec::new();
+        for (index, metadata) in self.metadata.iter().enumerate() {
+            let Some(metadata) = metadata else { continue };
+            let keep = self.may_hold(&self.files[index], metadata)?;
+            let mask = ProjectionMask::roots(metadata.parquet_schema(), self.roots(metadata));
+            for (group, row_group) in metadata.metadata().row_groups().iter().enumerate() {
+                if !keep[group] || row_group.num_rows() == 0 {
+                    continue;
+                }
+                let chunks = chunks(row_group, &mask);
+                let bytes = chunks.map(|chunk| chunk.uncompressed_size().max(0) as u64).sum();
+                let rows = self.filter.is_empty().then_some(row_group.num_rows() as u64);
+                units.push(Unit { rows, bytes });
+                places.push((index, group));
+            }
+        }
+        self.places = places;
+        Ok(units)
+    }
+
+    /// Of each row group, whether a row of it may fulfil the filter.
+    fn may_hold(&self, file: &FileRef, metadata: &ArrowReaderMetadata) -> Result<Vec<bool>, DataError> {
+        let groups = metadata.metadata().row_groups();
+        let mut keep = vec![true; groups.len()];
+        for condition in &self.filter {
+            if metadata.schema().column_with_name(condition.column()).is_none() {
+                // It stands in the path: one value for the whole file.
+                let value = self.layout.partition_value(condition.column(), file);
+                if let Some(value) = value
+                    && value.is_valid(0)
+                {
+                    let bounds = Bounds { least: value.clone(), greatest: value };
+                    let may = condition.may_hold(&bounds)?[0];
+                    keep.iter_mut().for_each(|keep| *keep &= may);
+                }
+                continue;
+            }
+            let converter =
+                StatisticsConverter::try_new(condition.column(), metadata.schema(), metadata.parquet_schema());
+            let bounds = converter.and_then(|converter| {
+                let least = converter.row_group_mins(groups)?;
+                Ok(Bounds { least, greatest: converter.row_group_maxes(groups)? })
+            });
+            // Without statistics that are understood, everything may be there.
+            let Ok(bounds) = bounds else { continue };
+            let Ok(may) = condition.may_hold(&bounds) else { continue };
+            keep.iter_mut().zip(may).for_each(|(keep, may)| *keep &= may);
+        }
+        Ok(keep)
+    }
+}
+
+fn chunks<'a>(
+    group: &'a RowGroupMetaData,
+    mask: &'a ProjectionMask,
+) -> impl Iterator<Item = &'a parquet::file::metadata::ColumnChunkMetaData> {
+    group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf)).map(|(_, chunk)| chunk)
+}
+
+impl UnitReader for ParquetReader {
+    fn read(&self, unit: usize, take: Take<'_>) -> Result<(), DataError> {
+        let (index, group) = self.places[unit];
+        let file = &self.files[index];
+        let metadata = self.metadata[index].as_ref().expect("a unit's file was opened");
+        let part = || Some(format!("row group {group}"));
+        let damaged = |error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(), error);
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), self.roots(metadata));
+        let ranges = chunks(metadata.metadata().row_group(group), &mask).map(|chunk| {
+            let (start, length) = chunk.byte_range();
+            start..start + length
+        });
+        let input = Input::open(file, ranges.collect())?;
+        let blocks = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
+            .with_row_groups(vec![group])
+            .with_projection(mask)
+            .with_batch_size(BLOCK_ROWS)
+            .build()
+            .map_err(|error| damaged(&error))?;
+        for block in blocks {
+            let block = block.map_err(|error| damaged(&error))?;
+            let block = self.layout.finish_one(block, file).map_err(|error| damaged(&error))?;
+            let mut block = filter(block, &self.filter)?;
+            if block.num_rows() == 0 {
+                continue;
+            }
+            if self.wanted.fields().len() < block.num_columns() {
+                block = block.project(&(0..self.wanted.fields().len()).collect::<Vec<_>>())?;
+            }
+            if take(block)? == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
