@@ -70,7 +70,12 @@ impl<O: Default> FileSpec<O> {
         open: impl FnOnce(Vec<FileRef>, &FileOptions, O) -> Result<FileSource, DataError>,
     ) -> Result<Arc<dyn Source>, DataError> {
         let found = find_usual(&self.paths, &self.files, usual)?;
-        Ok(Arc::new(open(found, &self.files, self.options)?))
+        let mut source = open(found, &self.files, self.options)?;
+        if self.files.max_errors > 0 {
+            // The rows of a unit that turns out to be damaged are missing.
+            source.units.iter_mut().for_each(|unit| unit.rows = None);
+        }
+        Ok(Arc::new(source))
     }
 
     /// As `open`, where files may be compressed.

@@ -66,6 +66,14 @@ impl Source for FileSource {
     }
 }
 
+/// A decoder that panics on damaged bytes has found damage too.
+pub(crate) fn guarded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
+        Ok(decoded) => decoded.map_err(|error| error.to_string()),
+        Err(_) => Err("its decoder gave up".to_owned()),
+    }
+}
+
 /// What was damaged, and how much more may be.
 pub(crate) struct Damages {
     most: u64,

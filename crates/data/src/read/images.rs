@@ -66,7 +66,7 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, options: ImageOpti
             Some((height, width)) => (group.len() * height * width * mode.channels()) as u64,
             None => packed * 8,
         };
-        Unit { rows: (common.max_errors == 0).then_some(group.len() as u64), bytes }
+        Unit { rows: Some(group.len() as u64), bytes }
     };
     let units = groups.iter().map(unit).collect();
     let size = options.size;
@@ -115,7 +115,8 @@ impl UnitReader for ImageReader {
         }
         let column = match self.own.field(0).data_type() {
             DataType::FixedSizeList(item, size) => {
-                let data: Vec<u8> = images.iter().flatten().map(|image| image.data.as_slice()).collect::<Vec<_>>().concat();
+                let data: Vec<u8> =
+                    images.iter().flatten().map(|image| image.data.as_slice()).collect::<Vec<_>>().concat();
                 Arc::new(FixedSizeListArray::try_new(item.clone(), *size, Arc::new(UInt8Array::from(data)), None)?)
             }
             _ => variable_images(self.own.field(0), images)?,

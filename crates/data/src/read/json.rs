@@ -205,6 +205,10 @@ impl JsonReader {
 
     fn read_piece(&self, index: usize, offset: u64, text: &Bytes, take: Take<'_>) -> Result<bool, DataError> {
         let file = &self.files[index];
+        let whole = text.trim_ascii();
+        if whole.first() == Some(&b'[') && whole.last() != Some(&b']') {
+            return Err(DataError::damaged(&file.name, None, "it is cut short: the array is never closed"));
+        }
         let mut decoder = self.decoder(ROWS)?;
         let mut at = 0;
         loop {
@@ -232,7 +236,7 @@ impl JsonReader {
     fn explain(&self, file: &FileRef, offset: u64, text: &Bytes, begin: usize, error: &ArrowError) -> DataError {
         let why = |error: &ArrowError| {
             let text = error.to_string();
-            match text.contains("not in the schema") || text.contains("not found in schema") {
+            match text.contains("missing from schema") {
                 true => format!("{text}; raise `infer_bytes`, or give the type with `column_types`"),
                 false => text,
             }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use crate::error::DataError;
 use crate::files::{FileOptions, FileRef, in_parallel};
 use crate::read::BLOCK_ROWS;
-use crate::read::file_source::{Damages, FileSource, Take, UnitReader};
+use crate::read::file_source::{Damages, FileSource, Take, UnitReader, guarded};
 use crate::read::filter::{Bounds, Condition, filter};
 use crate::read::layout::Layout;
 use crate::read::parquet_input::Input;
@@ -174,14 +174,13 @@ impl UnitReader for ParquetReader {
             start..start + length
         });
         let input = Input::open(file, ranges.collect())?;
-        let blocks = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
+        let mut blocks = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
             .with_row_groups(vec![group])
             .with_projection(mask)
             .with_batch_size(BLOCK_ROWS)
             .build()
             .map_err(|error| damaged(&error))?;
-        for block in blocks {
-            let block = block.map_err(|error| damaged(&error))?;
+        while let Some(block) = guarded(|| blocks.next().transpose()).map_err(|why| damaged(&why))? {
             let block = self.layout.finish_one(block, file).map_err(|error| damaged(&error))?;
             let mut block = filter(block, &self.filter)?;
             if block.num_rows() == 0 {

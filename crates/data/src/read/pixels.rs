@@ -11,6 +11,8 @@ use zune_core::colorspace::ColorSpace;
 use zune_core::options::DecoderOptions;
 use zune_jpeg::JpegDecoder;
 
+use crate::read::file_source::guarded;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum Mode {
     L,
@@ -57,6 +59,10 @@ pub(crate) struct Pixels {
 type Outcome<T> = Result<T, String>;
 
 pub(crate) fn decode(bytes: &[u8]) -> Outcome<Pixels> {
+    guarded(|| decode_any(bytes))
+}
+
+fn decode_any(bytes: &[u8]) -> Outcome<Pixels> {
     match format(bytes)? {
         ImageFormat::Jpeg => decode_jpeg(bytes),
         format => {

@@ -281,7 +281,7 @@ mod tests {
         assert_eq!(ends("\"a\nb\",c\nd\n"), [7, 9]);
         assert_eq!(ends("\"a\"\"\nb\"\nd\n"), [7, 9]);
         assert_eq!(ends("5\" pipe\nx,6\" y\n"), [7, 14]);
-        assert_eq!(ends("\"\"\n\"\",\"\n\"\n"), [2, 8]);
+        assert_eq!(ends("\"\"\n\"\",\"\n\"\n"), [2, 9]);
         assert_eq!(ends("\"a\"b\"c\nd\n"), [6, 8]);
     }
 }
