@@ -10,6 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from carril import data as data
     from carril import exceptions as exceptions
     from carril import train as train
     from carril._internal.driver import available_resources as available_resources
@@ -25,6 +26,7 @@ __all__ = [
     "__version__",
     "available_resources",
     "cluster_resources",
+    "data",
     "exceptions",
     "init",
     "is_initialized",
@@ -36,13 +38,12 @@ __all__ = [
 _FROM_DRIVER = frozenset(
     ("available_resources", "cluster_resources", "init", "is_initialized", "nodes", "shutdown"),
 )
-_MODULES = frozenset(("exceptions", "train", "tune"))
+_MODULES = frozenset(("data", "exceptions", "train", "tune"))
 # Names of Ray that scripts use and that are not built yet. They exist so that the error says more than "no attribute".
 _LATER = frozenset(
     (
         "ObjectRef",
         "cancel",
-        "data",
         "get",
         "get_actor",
         "get_gpu_ids",

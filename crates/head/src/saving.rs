@@ -20,6 +20,8 @@ struct Save {
     name: String,
     metrics: Metrics,
     validation: Option<ValidationTask>,
+    /// How far each rank had read its data sets: JSON.
+    positions: Vec<String>,
     shards: Vec<Shard>,
     in_place: Option<String>,
     /// Agents that were asked to upload, and have not told of it yet.
@@ -164,9 +166,15 @@ impl Saving {
         save.name.clone()
     }
 
-    pub fn set_header(&mut self, iteration: u64, metrics: Metrics, validation: Option<ValidationTask>) {
+    pub fn set_header(
+        &mut self,
+        iteration: u64,
+        metrics: Metrics,
+        validation: Option<ValidationTask>,
+        positions: Vec<String>,
+    ) {
         let save = self.saves.entry(iteration).or_default();
-        (save.metrics, save.validation) = (metrics, validation);
+        (save.metrics, save.validation, save.positions) = (metrics, validation, positions);
     }
 }
 
@@ -274,6 +282,7 @@ impl Run {
             created: outside.now(),
             metrics: json_of(&Value::Map(save.metrics.clone())),
             validation: save.validation.clone().map(due),
+            data_position: data_position(&save.positions),
         };
         let commit = Commit {
             iteration,
@@ -440,4 +449,12 @@ fn from_wire(shard: v1::Shard) -> Shard {
 
 fn to_wire(file: &StoredFile) -> v1::StoredFile {
     v1::StoredFile { path: file.path.clone(), size: file.size, crc32c: file.crc32c }
+}
+
+/// Nothing where no rank reads data of ours.
+fn data_position(ranks: &[String]) -> serde_json::Value {
+    match ranks.iter().all(String::is_empty) {
+        true => serde_json::Value::Null,
+        false => serde_json::json!({ "ranks": ranks }),
+    }
 }

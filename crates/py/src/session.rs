@@ -139,6 +139,17 @@ impl Session {
         leave(py, runtime, self.inner.decision(asks))
     }
 
+    /// The checkpoint that this attempt goes on from, or nothing.
+    #[getter]
+    fn began_from(&self) -> Option<&str> {
+        Some(self.inner.assignment().latest_checkpoint.as_str()).filter(|path| !path.is_empty())
+    }
+
+    /// How far the data sets have been read, as JSON: it goes with every report from now on.
+    fn set_data_position(&self, position: String) {
+        self.inner.set_data_position(position);
+    }
+
     /// After `returned`: the session of the next trial that this process serves.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Self>> {
         let next = leave(py, self.inner.runtime(), async { self.inner.next().await.map_err(Failure::from) })?;

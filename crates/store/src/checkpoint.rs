@@ -35,6 +35,8 @@ pub struct Header {
     pub created: f64,
     pub metrics: serde_json::Value,
     pub validation: Option<Validation>,
+    /// Where the data sets stood.
+    pub data_position: serde_json::Value,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +126,7 @@ pub fn commit(
     let mut manifest = Manifest::new(header.iteration, header.attempt, header.created);
     manifest.metrics = header.metrics.clone();
     manifest.validation = header.validation.clone();
+    manifest.data_position = header.data_position.clone();
     manifest.ranks = shards.iter().map(|shard| shard.rank.0).collect();
     manifest.files = merged
         .iter()
@@ -210,6 +213,7 @@ fn adopt_one(run: &Storage, source: &Storage, manifest: &Manifest, created: f64)
             created,
             metrics: manifest.metrics.clone(),
             validation: None,
+            data_position: manifest.data_position.clone(),
         };
         if run.local_path().is_none() {
             upload(run, &name, &staging, &shard.files)?;

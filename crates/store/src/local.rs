@@ -91,7 +91,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
 
 pub(crate) fn size(path: &Path) -> Result<Option<u64>, StoreError> {
     match fs::metadata(path) {
-        Ok(meta) => Ok(meta.is_file().then(|| meta.len())),
+        Ok(meta) => Ok(meta.is_file().then_some(meta.len())),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(StoreError::io("look at", path)(error)),
     }

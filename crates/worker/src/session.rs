@@ -54,6 +54,8 @@ pub struct Session {
     free: AtomicU64,
     log: Mutex<ReportLogWriter>,
     reports: AtomicU64,
+    /// How far the data sets have been read, as JSON: it goes with each report.
+    data_position: Mutex<String>,
     granted: AtomicU64,
     collectives: AtomicU64,
     latest: Mutex<Latest>,
@@ -97,6 +99,7 @@ impl Session {
             assignment,
             log: Mutex::new(log),
             reports: AtomicU64::new(reports),
+            data_position: Mutex::default(),
             collectives: AtomicU64::new(0),
             latest: Mutex::new(Latest::Known(latest)),
             told_of_preemption: AtomicBool::new(false),
@@ -173,6 +176,7 @@ impl Session {
             last: options.last,
             validation: options.validation.clone().map(Into::into),
             silent: options.silent,
+            data_position: self.data_position.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         };
         log.append(|out| report.encode(out).expect("a Vec has room"))
             .map_err(|source| SessionError::ReportLog { source })?;
@@ -181,6 +185,10 @@ impl Session {
             *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Latest::Reported(sequence);
         }
         Ok(())
+    }
+
+    pub fn set_data_position(&self, position: String) {
+        *self.data_position.lock().unwrap_or_else(PoisonError::into_inner) = position;
     }
 
     /// Has the files for the next report taken; returns when the caller may do with them what it wants.

@@ -76,13 +76,25 @@ def read_parquet(
 
 def read_csv(paths: Paths, **options: Any) -> Dataset:
     """CSV files; `delimiter`, `column_types` and the like are the reader's."""
-    names = ("delimiter", "quote", "escape", "has_header", "column_names", "column_types", "null_values", "skip_rows")
+    names = (
+        "header",
+        "column_names",
+        "delimiter",
+        "quote",
+        "escape",
+        "skip_rows",
+        "columns",
+        "column_types",
+        "null_values",
+        "strings_can_be_null",
+    )
     return _read("csv", paths, {name: options.pop(name, None) for name in names}, options)
 
 
 def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
-    """JSON: a value in each line, or an array of them in a file."""
-    return _read("json", paths, {"lines": lines or None}, options)
+    """JSON: a value in each line, or an array of them in a file; which of the two is seen."""
+    chosen = {name: options.pop(name, None) for name in ("columns", "column_types")}
+    return _read("json", paths, chosen, options)
 
 
 def read_text(
@@ -112,7 +124,7 @@ def read_numpy(paths: Paths, **options: Any) -> Dataset:
 
 def read_tfrecords(paths: Paths, **options: Any) -> Dataset:
     """Records of `tf.train.Example`."""
-    return _read("tfrecords", paths, {}, options)
+    return _read("tfrecord", paths, {}, options)
 
 
 def read_webdataset(paths: Paths, **options: Any) -> Dataset:
@@ -128,12 +140,12 @@ def read_ipc(paths: Paths, **options: Any) -> Dataset:
 
 def range(n: int, **_: Any) -> Dataset:
     """The numbers from 0 to n - 1, in the column `id`."""
-    return Dataset(Plan(Read({"format": "range", "options": {"n": _rows(n)}}, f"range({n})")))
+    return Dataset(Plan(Read({"format": "range", "n": _rows(n)}, f"range({n})")))
 
 
 def range_tensor(n: int, *, shape: Sequence[int] = (1,), **_: Any) -> Dataset:
     """Tensors of this shape, each full of its number, in the column `data`."""
-    spec = {"format": "range", "options": {"n": _rows(n), "shape": list(shape)}}
+    spec = {"format": "range", "n": _rows(n), "shape": list(shape)}
     return Dataset(Plan(Read(spec, f"range_tensor({n})")))
 
 
@@ -224,7 +236,7 @@ class Datasource:
 def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
     """What the tasks of a source give: each is run in a process of a pool."""
     tasks = list(datasource.get_read_tasks(int(options.get("parallelism", -1))))
-    numbers = Dataset(Plan(Read({"format": "range", "options": {"n": len(tasks), "per_unit": 1}}, type(datasource).__name__)))
+    numbers = Dataset(Plan(Read({"format": "range", "n": len(tasks), "per_unit": 1}, type(datasource).__name__)))
     return numbers.map_batches(_RunTask, fn_constructor_args=(tasks,), batch_format="numpy")
 
 

@@ -118,7 +118,7 @@ def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: d
         "function": trainer.train_loop_per_worker,
         "arguments": arguments,
         "backend": trainer.backend_config,
-        "details": {"resources": trainer.scaling_config.worker_resources, **_validation_details(trainer), **details},
+        "details": {"resources": trainer.scaling_config.worker_resources, **_validation_details(trainer), **_data_details(trainer), **details},
         **_script(),
     }
 
@@ -126,6 +126,14 @@ def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: d
 def _script() -> dict[str, Any]:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     return {"argv": list(sys.argv), "script": os.path.abspath(script) if script else None}
+
+
+def _data_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
+    if not trainer.datasets:
+        return {}
+    from carril.train._data import details_of
+
+    return details_of(trainer.datasets, trainer.data_config)
 
 
 def _validation_details(trainer: "DataParallelTrainer") -> dict[str, Any]:

@@ -71,6 +71,9 @@ class StoredSession(SessionLike, Protocol):
         mode: str = "sync",
         validation: tuple[str, float | None] | None = None,
     ) -> object: ...
+    @property
+    def began_from(self) -> str | None: ...
+    def set_data_position(self, position: str) -> None: ...
     def checkpoints(self, timeout: float | None = None, validated: bool = False) -> list[dict[str, Any]]: ...
     def preemption(self) -> tuple[str, float] | None: ...
 
@@ -181,6 +184,8 @@ def report(
     has the trainer's `validation_config` check the checkpoint beside the training: True, or a `ValidationTaskConfig`.
     """
     global _reports
+    if "datasets" in _details:
+        _tell_position()
     if checkpoint is None and not validation and _report is not None and metrics.__class__ is dict:
         _report(metrics)
     else:
@@ -195,6 +200,14 @@ def report(
         )
         report_in_full(current("report()"), metrics, checkpoint, asked)
     _reports += 1
+
+
+def _tell_position() -> None:
+    from carril.train import _data
+
+    position, session = _data.position(), entered()
+    if position is not None and session is not None and is_stored(session):
+        session.set_data_position(position)
 
 
 def get_context() -> "TrainContext":
@@ -219,13 +232,15 @@ def get_checkpoint() -> "Checkpoint | None":
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
-    """This worker's part of a dataset. Data sets are not built yet, so that there is none of any name."""
-    current("get_dataset_shard()")
-    if dataset_name is None:
-        from carril.exceptions import NotAvailableError
+    """This worker's part of a data set that the trainer was given: an iterator of batches, each pass an epoch.
 
-        raise NotAvailableError("`get_dataset_shard()`: data sets are not built yet")
-    raise KeyError(f"no dataset is named {dataset_name!r}: the trainer was given none")
+    How far it was read is kept with each checkpoint: a run that goes on begins behind it.
+    """
+    session = current("get_dataset_shard()")
+    from carril.train import _data
+
+    began_from = session.began_from if is_stored(session) else None
+    return _data.shard(dataset_name, _details, session.world_size, session.rank, began_from)
 
 
 def get_all_reported_checkpoints(

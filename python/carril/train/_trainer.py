@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import os
 
     from carril.train._checkpoint import Checkpoint
+    from carril.data import Dataset
     from carril.train._more_config import BackendConfig, DataConfig, ValidationConfig
     from carril.train._result import Result
 
@@ -50,18 +51,13 @@ class DataParallelTrainer(Imperative):
         function = checked_function(train_loop_per_worker, "train_loop_per_worker") or callers_function()
         if train_loop_config is not None and not isinstance(train_loop_config, dict):
             raise ConfigTypeError(f"`train_loop_config` is {kind_of(train_loop_config)}: it must be a dict")
-        _refuse_unbuilt(
-            {
-                "datasets": (datasets, "data sets are"),
-                "metadata": (metadata, "metadata of a run is"),
-            }
-        )
+        _refuse_unbuilt({"metadata": (metadata, "metadata of a run is")})
         self.train_loop_per_worker = function
         self.train_loop_config = train_loop_config
         self.scaling_config = coerce(ScalingConfig, scaling_config, "scaling_config")
         self.run_config = coerce(RunConfig, run_config, "run_config")
         self.backend_config = _checked_backend(backend_config)
-        self.datasets: dict[str, Any] = {}
+        self.datasets = _datasets(datasets)
         self.data_config = _data_config(dataset_config)
         self.validation_config = _validation_config(validation_config)
         self.resume_from_checkpoint = _checked_checkpoint(resume_from_checkpoint)
@@ -173,6 +169,14 @@ def _checked_checkpoint(checkpoint: object) -> "Checkpoint | None":
             hints=["give a path as `Checkpoint(path)`, and a run's directory to `restore()`"],
         )
     return checkpoint
+
+
+def _datasets(datasets: Mapping[str, Any] | None) -> "dict[str, Dataset]":
+    if not datasets:
+        return {}
+    from carril.train._data import checked
+
+    return checked(datasets)
 
 
 def _data_config(dataset_config: object) -> "DataConfig | None":

@@ -18,6 +18,7 @@ pub(crate) struct RankReport {
     at: f64,
     metrics: Metrics,
     checkpoint_name: String,
+    data_position: String,
     stall: f64,
     validation: Option<ValidationTask>,
     /// Only for its checkpoint.
@@ -39,6 +40,7 @@ impl Run {
                 at: report.at,
                 metrics: report.metrics.unwrap_or_default().into(),
                 checkpoint_name: report.checkpoint_name,
+                data_position: report.data_position,
                 stall: report.stall_s,
                 validation: report.validation.map(Into::into),
                 silent: report.silent,
@@ -74,7 +76,8 @@ impl Run {
             let mut asked = by_rank.iter().flatten().filter_map(|report| report.validation.clone());
             let validation = asked.next().filter(|_| self.spec.validation.is_some());
             let reported = completed(metrics.clone().unwrap_or_default(), &automatic);
-            self.saving.set_header(iteration, reported, validation);
+            let positions = by_rank.iter().flatten().map(|report| report.data_position.clone()).collect();
+            self.saving.set_header(iteration, reported, validation, positions);
         }
         if silent {
             return;

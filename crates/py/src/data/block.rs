@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowSchema, to_ffi};
-use arrow_array::ffi_stream::{ArrowArrayStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{RecordBatchStreamReader, FFI_ArrowArrayStream};
 use arrow_array::{Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, StructArray};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
@@ -58,7 +58,7 @@ impl Block {
         let capsule = given.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
         let stream = capsule.pointer_checked(Some(STREAM))?.as_ptr().cast::<FFI_ArrowArrayStream>();
         // SAFETY: the capsule has the name that Arrow's interface gives to a stream, and `from_raw` takes the stream out of it.
-        let reader = unsafe { ArrowArrayStreamReader::from_raw(stream) }.map_err(|error| failed(py, error))?;
+        let reader = unsafe { RecordBatchStreamReader::from_raw(stream) }.map_err(|error| failed(py, error))?;
         reader.map(|batch| Ok(Block { batch: batch.map_err(|error| failed(py, error))?, is_own: false })).collect()
     }
 
@@ -143,7 +143,7 @@ impl Block {
         let _ = requested_schema;
         let schema = self.batch.schema();
         let reader = RecordBatchIterator::new(vec![Ok(self.batch.clone())], schema);
-        PyCapsule::new(py, FFI_ArrowArrayStream::new(Box::new(reader)), Some(STREAM.to_owned()))
+        PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(Box::new(reader)), STREAM)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -156,8 +156,8 @@ impl Block {
         let data = StructArray::from(self.batch.clone()).into_data();
         let (array, _) = to_ffi(&data).map_err(|error| failed(py, error))?;
         let schema = FFI_ArrowSchema::try_from(self.batch.schema().as_ref()).map_err(|error| failed(py, error))?;
-        let schema = PyCapsule::new(py, schema, Some(SCHEMA.to_owned()))?;
-        Ok((schema, PyCapsule::new(py, array, Some(ARRAY.to_owned()))?))
+        let schema = PyCapsule::new_with_value(py, schema, SCHEMA)?;
+        Ok((schema, PyCapsule::new_with_value(py, array, ARRAY)?))
     }
 
     /// Columns under other names, in this order: `(there, here)`.

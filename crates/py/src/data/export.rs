@@ -67,7 +67,7 @@ pub fn column<'py>(py: Python<'py>, array: &ArrayRef, field: &Field, is_own: boo
     let rows = array.len();
     if let Some(shape) = tensor::fixed_shape(field) {
         let values = array.as_fixed_size_list().values().slice(
-            array.as_fixed_size_list().value_offset(0).max(0) as usize,
+            array.as_fixed_size_list().value_offset_at(0),
             rows * shape.iter().product::<usize>(),
         );
         let whole: Vec<usize> = std::iter::once(rows).chain(shape).collect();
@@ -81,7 +81,7 @@ pub fn column<'py>(py: Python<'py>, array: &ArrayRef, field: &Field, is_own: boo
     match array.data_type() {
         DataType::FixedSizeList(item, size) if array.null_count() == 0 && dtype(item.data_type()).is_some() => {
             let list = array.as_fixed_size_list();
-            let values = list.values().slice(list.value_offset(0).max(0) as usize, rows * *size as usize);
+            let values = list.values().slice(list.value_offset_at(0), rows * *size as usize);
             if let Some(made) = plain(py, &values, &[rows, *size as usize], is_own)? {
                 return Ok(made);
             }

@@ -90,15 +90,18 @@ fn elements(py: Python<'_>, name: &str, dtype: &str, memory: &Given<'_>) -> PyRe
         return Ok(Arc::new(BooleanArray::new(flags, None)));
     }
     let length = bytes.len() / width;
-    let mut data = ArrayData::builder(kind.clone()).len(length).add_buffer(Buffer::from_vec(bytes)).align_buffers(true);
-    if matches!(kind, DataType::Timestamp(..) | DataType::Duration(_)) {
-        data = data.nulls(times_there(data.clone().build().map_err(|error| failed(py, error))?));
+    let is_time = matches!(kind, DataType::Timestamp(..) | DataType::Duration(_));
+    let data = ArrayData::builder(kind).len(length).add_buffer(Buffer::from_vec(bytes)).align_buffers(true);
+    let mut data = data.build().map_err(|error| failed(py, error))?;
+    if is_time {
+        let there = times_there(&data);
+        data = data.into_builder().nulls(there).build().map_err(|error| failed(py, error))?;
     }
-    Ok(make_array(data.build().map_err(|error| failed(py, error))?))
+    Ok(make_array(data))
 }
 
 /// numpy's "not a time" is a gap.
-fn times_there(data: ArrayData) -> Option<NullBuffer> {
+fn times_there(data: &ArrayData) -> Option<NullBuffer> {
     let values = data.buffer::<i64>(0);
     values.contains(&i64::MIN).then(|| NullBuffer::from_iter(values.iter().map(|value| *value != i64::MIN)))
 }
@@ -300,11 +303,11 @@ fn built(py: Python<'_>, name: &str, kind: &DataType, values: &[Given<'_>]) -> P
             let there: Vec<bool> = values.iter().map(|value| !value.is_none()).collect();
             let mut columns = Vec::new();
             for field in fields {
-                let part = |value: &Given<'_>| match value.cast::<PyDict>() {
-                    Ok(dict) => Ok(dict.get_item(field.name())?.unwrap_or_else(|| py.None().into_bound(py))),
-                    Err(_) => Ok(py.None().into_bound(py)),
-                };
-                let parts: Vec<Bound<'_, PyAny>> = values.iter().map(part).collect::<PyResult<_>>()?;
+                let mut parts = Vec::with_capacity(values.len());
+                for value in values {
+                    let inner = value.cast::<PyDict>().ok().map(|dict| dict.get_item(field.name())).transpose()?;
+                    parts.push(inner.flatten().unwrap_or_else(|| py.None().into_bound(py)));
+                }
                 columns.push(built(py, name, field.data_type(), &parts)?);
             }
             let made = StructArray::try_new_with_length(fields.clone(), columns, Some(there.into()), values.len());

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use carril_data::mapper::{self, Mapper, Pool};
 use carril_data::order::{Order, Piece, Position, Segment, Shuffle};
 use carril_data::read::ReadSpec;
@@ -41,8 +42,9 @@ impl Source {
 
     #[staticmethod]
     fn of_blocks(py: Python<'_>, blocks: Vec<PyRef<'_, Block>>) -> PyResult<Self> {
-        let batches = blocks.iter().map(|block| block.batch.clone()).collect();
-        let inner = Arc::new(Blocks::new(batches).map_err(|error| failed(py, error))?);
+        let batches: Vec<RecordBatch> = blocks.iter().map(|block| block.batch.clone()).collect();
+        let schema = batches.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
+        let inner = Arc::new(Blocks::new(schema, batches).map_err(|error| failed(py, error))?);
         Ok(Self { inner, is_own: false })
     }
 

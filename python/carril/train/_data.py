@@ -1,0 +1,126 @@
+"""Data sets of a run: given to the trainer, dealt to the workers, and gone on with where a checkpoint left them.
+
+TRAIN-DATA-1: with each report goes how far this rank has read; a checkpoint keeps that of every rank.
+TRAIN-DATA-2: a run that goes on begins behind what was read before its checkpoint, also with another number of workers.
+"""
+
+import json
+import random
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from carril.exceptions import ConfigError, ConfigTypeError
+
+if TYPE_CHECKING:
+    from carril.data import Dataset
+    from carril.data._split import Shard
+    from carril.train._more_config import DataConfig
+
+_MANIFEST = ".manifest.json"
+
+# Those of this worker that were asked for, by name.
+_shards: "dict[str, Shard | Dataset]" = {}
+
+
+def checked(datasets: Mapping[str, Any] | None) -> "dict[str, Dataset]":
+    """Data sets by name; lists and torch's are made into such."""
+    if datasets is None:
+        return {}
+    if not isinstance(datasets, Mapping):
+        raise ConfigTypeError(f"`datasets` is {type(datasets).__name__}: give a dictionary of names and data sets")
+    return {str(name): _dataset(str(name), given) for name, given in datasets.items()}
+
+
+def _dataset(name: str, given: Any) -> "Dataset":
+    from carril import data
+
+    if isinstance(given, data.Dataset):
+        return given
+    if isinstance(given, list):
+        return data.from_items(given)
+    if hasattr(given, "__getitem__") or hasattr(given, "__iter__"):
+        return data.from_torch(given)
+    raise ConfigTypeError(
+        f"`datasets[{name!r}]` is {type(given).__name__}: it must be a data set",
+        hints=["`carril.data.read_parquet(…)`, `from_items(…)` and the like make one"],
+    )
+
+
+def details_of(datasets: "Mapping[str, Dataset]", config: "DataConfig | None") -> dict[str, Any]:
+    """For the workers."""
+    if not datasets:
+        return {}
+    split = config.datasets_to_split if config is not None else "all"
+    unknown = [name for name in split if name not in datasets] if isinstance(split, list) else []
+    if unknown:
+        raise ConfigError(
+            f"`DataConfig.datasets_to_split` names `{unknown[0]}`, which is no data set",
+            hints=[f"there are {', '.join(datasets)}"],
+        )
+    made = {}
+    for name, dataset in datasets.items():
+        seed = dataset._plan.seed
+        seed = seed if seed is not None else random.getrandbits(62)
+        made[name] = {"dataset": dataset, "split": split == "all" or name in split, "seed": seed}
+    return {"datasets": made}
+
+
+def shard(name: str | None, details: Mapping[str, Any], world: int, rank: int, checkpoint: str | None) -> "Shard | Dataset":
+    """This worker's part of a data set. `checkpoint` is what the run goes on from, if it does."""
+    datasets = details.get("datasets") or {}
+    if name is None and len(datasets) == 1:
+        name = next(iter(datasets))
+    if name is None or name not in datasets:
+        there = ", ".join(f"`{one}`" for one in datasets) or "none: the trainer was given no `datasets`"
+        raise KeyError(f"no data set is named {name!r}; there are {there}")
+    if name not in _shards:
+        _shards[name] = _made(name, datasets[name], world, rank, checkpoint)
+    return _shards[name]
+
+
+def _made(name: str, given: Mapping[str, Any], world: int, rank: int, checkpoint: str | None) -> "Shard | Dataset":
+    from carril.data._split import Shard
+
+    dataset: Dataset = given["dataset"]
+    if not given["split"]:
+        world, rank = 1, 0
+    made = Shard(dataset, world, rank, given["seed"])
+    left = _left(name, checkpoint)
+    if left:
+        made.goes_on_from(*_together(left))
+    return made
+
+
+def _left(name: str, checkpoint: str | None) -> list[dict[str, Any]]:
+    """Where each rank was when the checkpoint was made."""
+    if checkpoint is None:
+        return []
+    from carril._native import Storage
+
+    text = Storage(checkpoint).read(_MANIFEST)
+    position = json.loads(text).get("data_position") if text else None
+    ranks = [json.loads(one).get(name) for one in position["ranks"] if one] if position else []
+    return [one for one in ranks if one is not None]
+
+
+def _together(ranks: list[dict[str, Any]]) -> tuple[int, int, list[list[tuple[int, int]]]]:
+    """The seed, the epoch, and what was read of it."""
+    epoch = min(one["epoch"] for one in ranks)
+    behind = next(one for one in ranks if one["epoch"] == epoch)
+    # A rank that is in the next epoch already has read all that it was dealt of this one.
+    everything = (1 << 62, 0)
+    segment = [tuple(one["position"]) if one["epoch"] == epoch else everything for one in ranks]
+    before = [[tuple(position) for position in old] for old in behind["before"]]
+    if any(position != (0, 0) for position in segment):
+        before.append(segment)
+    return behind["seed"], epoch, before
+
+
+def position() -> str | None:
+    """Of every data set that this worker reads, for its report."""
+    return json.dumps({name: one.position() for name, one in _shards.items()}) if _shards else None  # type: ignore[union-attr]
+
+
+def forget() -> None:
+    """For a process that goes on as another worker."""
+    _shards.clear()

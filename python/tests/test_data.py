@@ -1,0 +1,210 @@
+"""Data sets as a user has them: made, changed, looked at, split."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from carril import data
+from carril.exceptions import CarrilError, ConfigError
+
+
+def ids(dataset: data.DataIterator) -> list[int]:
+    return [int(row["id"]) for row in dataset.iter_rows()]
+
+
+def test_a_range_is_counted_taken_and_batched() -> None:
+    ds = data.range(1000)
+    assert ds.count() == 1000
+    assert ds.columns() == ["id"]
+    assert ds.take(3) == [{"id": 0}, {"id": 1}, {"id": 2}]
+    batches = list(ds.iter_batches(batch_size=256))
+    assert [len(batch["id"]) for batch in batches] == [256, 256, 256, 232]
+    assert np.concatenate([batch["id"] for batch in batches]).tolist() == list(range(1000))
+    assert len(list(ds.iter_batches(batch_size=256, drop_last=True))) == 3
+
+
+def test_items_are_rows_of_any_kind() -> None:
+    rows = [
+        {"a": 1, "b": "x", "c": [1, 2], "d": {"e": 1.5}, "f": None, "g": b"\0\1", "h": True},
+        {"a": 2, "b": None, "c": [], "d": {"e": None}, "f": None, "g": b"", "h": False},
+    ]
+    assert data.from_items(rows).take_all() == rows
+    assert data.from_items([1, 2, 3]).take_all() == [{"item": 1}, {"item": 2}, {"item": 3}]
+    with pytest.raises(TypeError, match="`a` has values of two kinds"):
+        data.from_items([{"a": 1}, {"a": "x"}])
+
+
+def test_tensors_keep_their_shapes() -> None:
+    array = np.arange(24, dtype=np.float32).reshape(4, 3, 2)
+    ds = data.from_numpy(array)
+    assert np.array_equal(ds.take_batch(4)["data"], array)
+    assert np.array_equal(ds.take(2)[1]["data"], array[1])
+    ragged = data.from_items([{"x": np.ones((2, 3))}, {"x": np.zeros((1, 3))}])
+    assert [row["x"].shape for row in ragged.iter_rows()] == [(2, 3), (1, 3)]
+    tensors = data.range_tensor(3, shape=(2, 2)).take_batch(3)["data"]
+    assert tensors.shape == (3, 2, 2) and tensors[2].tolist() == [[2, 2], [2, 2]]
+
+
+def test_functions_run_in_processes_of_their_own_and_keep_the_order() -> None:
+    import os
+
+    here = os.getpid()
+
+    def doubled(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"id": batch["id"] * 2, "pid": np.full(len(batch["id"]), os.getpid())}
+
+    ds = data.range(200_000).map_batches(doubled)
+    assert ids(ds) == list(range(0, 400_000, 2))
+    assert here not in {int(pid) for batch in ds.iter_batches() for pid in batch["pid"]}
+
+
+def test_every_kind_of_function() -> None:
+    ds = data.range(10)
+    assert [row["x"] for row in ds.map(lambda row: {"x": row["id"] + 1}).iter_rows()] == list(range(1, 11))
+    assert ids(ds.filter(lambda row: row["id"] % 3 == 0)) == [0, 3, 6, 9]
+    assert ids(ds.flat_map(lambda row: [row] * (row["id"] % 2))) == [1, 3, 5, 7, 9]
+    added = ds.add_column("square", lambda frame: frame["id"] ** 2)
+    assert [row["square"] for row in added.iter_rows()] == [n * n for n in range(10)]
+    frames = ds.map_batches(lambda frame: frame[frame["id"] > 7], batch_format="pandas")
+    assert ids(frames) == [8, 9]
+    tables = ds.map_batches(lambda table: table.slice(0, 2), batch_format="pyarrow")
+    assert ids(tables) == [0, 1]
+
+
+def test_a_class_is_made_once_in_each_process() -> None:
+    class Counting:
+        def __init__(self, start: int) -> None:
+            self.calls = start
+
+        def __call__(self, batch: dict[str, Any], *, step: int) -> dict[str, Any]:
+            self.calls += step
+            return {"calls": np.full(len(batch["id"]), self.calls)}
+
+    ds = data.range(8).map_batches(
+        Counting, batch_size=2, concurrency=1, fn_constructor_args=(10,), fn_kwargs={"step": 1}
+    )
+    assert [row["calls"] for row in ds.iter_rows()] == [11, 11, 12, 12, 13, 13, 14, 14]
+
+
+def test_what_a_function_does_wrong_is_told_with_its_line_and_row() -> None:
+    def fails(row: dict[str, Any]) -> dict[str, Any]:
+        if row["id"] == 3:
+            raise ValueError("three is too many")
+        return row
+
+    with pytest.raises(CarrilError) as raised:
+        data.range(10).map(fails).take_all()
+    text = str(raised.value)
+    assert "`fails` in `map` failed in row 3" in text and "three is too many" in text and "test_data.py" in text
+    with pytest.raises(CarrilError, match="unequal length: `a` has 1, `b` has 2"):
+        data.range(10).map_batches(lambda batch: {"a": [1], "b": [1, 2]}).take_all()
+    with pytest.raises(CarrilError, match="a batch is a dictionary of arrays"):
+        data.range(10).map_batches(lambda batch: 5).take_all()
+
+
+def test_a_process_that_dies_is_told() -> None:
+    def dies(batch: dict[str, Any]) -> dict[str, Any]:
+        import os
+
+        os._exit(3)
+
+    with pytest.raises(CarrilError, match="has ended by itself"):
+        data.range(10).map_batches(dies).take_all()
+
+
+def test_columns_are_chosen_dropped_and_renamed() -> None:
+    ds = data.from_items([{"a": 1, "b": 2, "c": 3}])
+    assert ds.select_columns(["c", "a"]).take_all() == [{"c": 3, "a": 1}]
+    assert ds.drop_columns(["b"]).columns() == ["a", "c"]
+    assert ds.rename_columns({"a": "x"}).columns() == ["x", "b", "c"]
+    with pytest.raises(CarrilError, match="there is no column `z`; there are `a`, `b`, `c`"):
+        ds.select_columns(["z"]).take_all()
+
+
+def test_a_limit_comes_before_what_follows_it() -> None:
+    assert ids(data.range(100).limit(5)) == [0, 1, 2, 3, 4]
+    assert data.range(100).limit(5).count() == 5
+    assert ids(data.range(100).limit(5).filter(lambda row: row["id"] > 2)) == [3, 4]
+
+
+def test_shuffled_rows_are_the_same_rows_in_an_order_of_the_seed() -> None:
+    ds = data.range(10_000)
+    one, again, other = (ids(ds.random_shuffle(seed=seed)) for seed in (1, 1, 2))
+    assert one == again != other
+    assert sorted(one) == list(range(10_000))
+    moved = [abs(place - number) for place, number in enumerate(one)]
+    assert sum(moved) / len(moved) > 10_000 / 4, "a full shuffle moves a row by a third of the whole on average"
+    mixed = ds.random_shuffle()
+    assert ids(mixed) != ids(mixed), "without a seed each pass has an order of its own"
+
+
+def test_splits() -> None:
+    ds = data.range(10)
+    assert [ids(part) for part in ds.split(3)] == [[0, 1, 2], [3, 4, 5], [6, 7, 8, 9]]
+    assert [part.count() for part in ds.split(3, equal=True)] == [3, 3, 3]
+    assert [ids(part) for part in ds.split_at_indices([2, 5])] == [[0, 1], [2, 3, 4], [5, 6, 7, 8, 9]]
+    train, test = ds.train_test_split(test_size=0.3)
+    assert (ids(train), ids(test)) == ([0, 1, 2, 3, 4, 5, 6], [7, 8, 9])
+    train, test = ds.train_test_split(test_size=4, shuffle=True, seed=5)
+    assert sorted(ids(train) + ids(test)) == list(range(10)) and ids(test) != [6, 7, 8, 9]
+    labelled = data.from_items([{"id": n, "label": n % 2} for n in range(20)])
+    _, test = labelled.train_test_split(test_size=0.5, stratify="label")
+    assert sorted(row["label"] for row in test.iter_rows()) == [0] * 5 + [1] * 5
+    with pytest.raises(ConfigError, match="`test_size=1.5` is no part of a whole"):
+        ds.train_test_split(test_size=1.5)
+
+
+def test_parts_of_several_consumers_are_equal_and_complete() -> None:
+    parts = data.range(10_000).random_shuffle(seed=3).streaming_split(3)
+    first = [ids(part) for part in parts]
+    assert [len(part) for part in first] == [3333] * 3
+    assert len(set().union(*first)) == 9999
+    second = [ids(part) for part in parts]
+    assert first != second, "epochs differ"
+
+
+def test_tensors_of_torch() -> None:
+    import torch
+
+    ds = data.from_items([{"x": float(n), "y": n} for n in range(10)])
+    batches = list(ds.iter_torch_batches(batch_size=4, dtypes={"x": torch.float32}))
+    assert [batch["x"].dtype for batch in batches] == [torch.float32] * 3
+    assert torch.cat([batch["y"] for batch in batches]).tolist() == list(range(10))
+    batches[0]["x"] += 1
+    assert ds.take(1)[0]["x"] == 0.0, "what is held is not what was handed over"
+    sums = ds.iter_torch_batches(batch_size=5, collate_fn=lambda batch: torch.as_tensor(batch["x"]).sum())
+    assert [float(total) for total in sums] == [10.0, 35.0]
+    with pytest.raises(ConfigError, match="column `name` cannot be a tensor"):
+        list(data.from_items([{"name": "a"}]).iter_torch_batches())
+
+
+def test_gaps_are_gaps() -> None:
+    ds = data.from_items([{"x": 1, "y": None, "z": 2.5}, {"x": None, "y": "a", "z": None}])
+    batch = ds.take_batch(2)
+    assert batch["x"][0] == 1.0 and math.isnan(batch["x"][1])
+    assert batch["y"].tolist() == [None, "a"]
+    assert ds.to_pandas()["x"].isna().tolist() == [False, True]
+
+
+def test_what_a_person_sees() -> None:
+    ds = data.range(5)
+    ds.count()
+    assert repr(ds) == "Dataset(range(5), num_rows=5, schema={id: int64})"
+    assert "<table>" in ds._repr_html_()
+    with pytest.raises(TypeError, match="`count\\(\\)` counts its rows"):
+        len(ds)
+
+
+def test_bad_input_is_told_at_once(tmp_path: Any) -> None:
+    with pytest.raises(CarrilError, match="nothing"):
+        data.read_parquet(str(tmp_path / "missing.parquet"))
+    with pytest.raises(CarrilError, match="`batch_format='rows'`"):
+        data.range(3).iter_batches(batch_format="rows")
+    with pytest.raises(CarrilError, match="`batch_size=0`"):
+        data.range(3).iter_batches(batch_size=0)
+    with pytest.raises(CarrilError, match="`concurrency=0`"):
+        data.range(3).map_batches(lambda batch: batch, concurrency=0)
+    with pytest.raises(ValueError, match="the data set is empty"):
+        data.from_items([]).take_batch()
