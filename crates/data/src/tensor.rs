@@ -26,7 +26,7 @@ pub fn variable_field(name: &str, element: DataType, dimensions: usize) -> Field
     let length = DataType::FixedSizeList(Arc::new(Field::new("item", DataType::Int32, false)), dimensions as i32);
     let both = DataType::Struct(vec![data, Field::new("shape", length, false)].into());
     Field::new(name, both, false)
-        .with_metadata(HashMap::from([(NAME.to_owned(), VARIABLE.to_owned()), (METADATA.to_owned(), String::new())]))
+        .with_metadata(HashMap::from([(NAME.to_owned(), VARIABLE.to_owned()), (METADATA.to_owned(), "{}".to_owned())]))
 }
 
 /// The shape of a row, if the column holds tensors of one shape.

@@ -16,7 +16,7 @@ pub(super) fn is_glob(part: &str) -> bool {
 pub(super) fn match_path(pattern: &[&str], parts: &[&str]) -> Match {
     let hidden = |part: &&str| part.starts_with(['.', '_']);
     match (pattern, parts) {
-        ([], rest) => match rest.iter().any(|part| hidden(part)) {
+        ([], rest) => match rest.iter().any(hidden) {
             true => Match::No,
             false => Match::Whole,
         },

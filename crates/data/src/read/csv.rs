@@ -171,12 +171,8 @@ fn look(
     }
     let mut tokens = Tokens::new(&sample[begin..end], dialect, Some(names.len())).map_err(|error| bad(error, begin))?;
     let mut types = vec![DataType::Null; names.len()];
-    loop {
-        // A record that is wrong is told when it is read: its unit may be passed over.
-        match tokens.fill(ROWS) {
-            Ok(true) => {}
-            Ok(false) | Err(_) => break,
-        }
+    // A record that is wrong is told when it is read: its unit may be passed over.
+    while let Ok(true) = tokens.fill(ROWS) {
         for (column, kind) in types.iter_mut().enumerate() {
             *kind = join(kind, &infer(tokens.column(column), nulls));
         }

@@ -95,7 +95,7 @@ fn look(file: &FileRef, index: usize, infer_bytes: u64) -> Result<Opened, DataEr
     let text = &sample[begin..];
     let is_array = text.trim_ascii_start().first() == Some(&b'[');
     // A record that goes over several lines is not cut.
-    let line = &text.trim_ascii_start()[..];
+    let line = text.trim_ascii_start();
     let line = &line[..memchr::memchr(b'\n', line).unwrap_or(line.len())];
     let whole_line = serde_json::from_slice::<serde::de::IgnoredAny>(line).is_ok() || line.len() as u64 >= most;
     let ends = if is_array || !whole_line { Ends::Whole } else { Ends::Lines };

@@ -20,7 +20,7 @@ const HEADER: usize = 512;
 
 pub(crate) enum Input {
     Local { file: Arc<File>, size: u64 },
-    Remote { file: FileRef, parts: Vec<(u64, Bytes)> },
+    Remote { file: Box<FileRef>, parts: Vec<(u64, Bytes)> },
 }
 
 impl Input {
@@ -34,7 +34,7 @@ impl Input {
         let wanted = join_ranges(ranges);
         let read = in_parallel(&wanted, |range| file.read_range(range.clone()))?;
         let parts = wanted.iter().map(|range| range.start).zip(read).collect();
-        Ok(Input::Remote { file: file.clone(), parts })
+        Ok(Input::Remote { file: Box::new(file.clone()), parts })
     }
 }
 

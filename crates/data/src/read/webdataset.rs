@@ -199,15 +199,14 @@ impl WebDatasetReader {
 }
 
 fn column(field: &Field, kind: Kind, values: Vec<Option<Vec<u8>>>) -> Result<ArrayRef, (usize, String)> {
-    let each = values.into_iter().enumerate();
     Ok(match kind {
-        Kind::Bytes => Arc::new(each.map(|(_, value)| value).collect::<BinaryArray>()),
+        Kind::Bytes => Arc::new(values.into_iter().collect::<BinaryArray>()),
         Kind::Image => {
             let image = |(row, value): (usize, Option<Vec<u8>>)| match value {
                 Some(bytes) => decode(&bytes).map(|pixels| Some(pixels.convert(Mode::Rgb))).map_err(|why| (row, why)),
                 None => Ok(None),
             };
-            let images = each.map(image).collect::<Result<Vec<_>, _>>()?;
+            let images = values.into_iter().enumerate().map(image).collect::<Result<Vec<_>, _>>()?;
             variable_images(field, images).map_err(|error| (0, error.to_string()))?
         }
         Kind::Number => {
@@ -216,14 +215,14 @@ fn column(field: &Field, kind: Kind, values: Vec<Option<Vec<u8>>>) -> Result<Arr
                 let text = String::from_utf8_lossy(&bytes).trim().to_owned();
                 text.parse::<i64>().map(Some).map_err(|_| (row, format!("`{text}` is no number")))
             };
-            Arc::new(each.map(number).collect::<Result<Int64Array, _>>()?)
+            Arc::new(values.into_iter().enumerate().map(number).collect::<Result<Int64Array, _>>()?)
         }
         Kind::Text => {
             let text = |(row, value): (usize, Option<Vec<u8>>)| {
                 let Some(bytes) = value else { return Ok(None) };
                 String::from_utf8(bytes).map(Some).map_err(|_| (row, "it is not UTF-8".to_owned()))
             };
-            Arc::new(each.map(text).collect::<Result<StringArray, _>>()?)
+            Arc::new(values.into_iter().enumerate().map(text).collect::<Result<StringArray, _>>()?)
         }
     })
 }
