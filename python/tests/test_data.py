@@ -152,7 +152,7 @@ def test_splits() -> None:
     labelled = data.from_items([{"id": n, "label": n % 2} for n in range(20)])
     _, test = labelled.train_test_split(test_size=0.5, stratify="label")
     assert sorted(row["label"] for row in test.iter_rows()) == [0] * 5 + [1] * 5
-    with pytest.raises(ConfigError, match="`test_size=1.5` is no part of a whole"):
+    with pytest.raises(ConfigError, match=r"`test_size=1\.5` is no part of a whole"):
         ds.train_test_split(test_size=1.5)
 
 

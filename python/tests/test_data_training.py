@@ -87,7 +87,10 @@ def test_each_sample_comes_once_in_each_epoch_through_kills_and_resizes(tmp_path
     scratch.mkdir()
     dies = [(dice.randrange(4), dice.randrange(5, 25)) for _ in range(3)]
     config = {"epochs": 5, "batch": 20, "every": 3, "dies": dies, "scratch": str(scratch)}
-    common = {"datasets": {"train": dataset}, "failure_config": FailureConfig(max_failures=0, max_infrastructure_failures=0)}
+    common = {
+        "datasets": {"train": dataset},
+        "failure_config": FailureConfig(max_failures=0, max_infrastructure_failures=0),
+    }
     result = None
     for workers in (2, 3, 1, 2):
         try:

@@ -26,7 +26,8 @@ impl Columns {
             Columns::Select(names) => names.iter().map(|name| (name.clone(), name.clone())).collect(),
             Columns::Drop(names) => all.filter(|name| !names.contains(name)).map(|name| (name.clone(), name)).collect(),
             Columns::Rename(names) => {
-                let renamed = |name: &String| names.iter().find(|(there, _)| there == name).map(|(_, here)| here.clone());
+                let renamed =
+                    |name: &String| names.iter().find(|(there, _)| there == name).map(|(_, here)| here.clone());
                 all.map(|name| (name.clone(), renamed(&name).unwrap_or(name))).collect()
             }
         }

@@ -145,7 +145,8 @@ impl Stream {
                 shared.room.notify_all();
                 continue;
             }
-            let (after, waited) = shared.ready.wait_timeout(state, patience).unwrap_or_else(|poison| poison.into_inner());
+            let (after, waited) =
+                shared.ready.wait_timeout(state, patience).unwrap_or_else(|poison| poison.into_inner());
             state = after;
             if waited.timed_out() {
                 return Ok(Next::Pending);

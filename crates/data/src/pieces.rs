@@ -60,7 +60,8 @@ pub(crate) fn read(reading: &Reading, piece: &Piece, take: &mut Take<'_>) -> Res
             })
         }
         _ => {
-            let mut mixed = reading.local_shuffle.map(|(rows, seed)| Mixer::new(rows, mix(seed, piece.units[0] as u64)));
+            let mut mixed =
+                reading.local_shuffle.map(|(rows, seed)| Mixer::new(rows, mix(seed, piece.units[0] as u64)));
             let mut give = |block: RecordBatch| wanted.pass(block);
             for_each(&reading.pipeline.source, &piece.units, &mut |block| {
                 transformed(transforms, block, &mut |block| match &mut mixed {
@@ -129,11 +130,7 @@ fn for_each(source: &Arc<dyn Source>, units: &[usize], take: &mut Take<'_>) -> R
 }
 
 /// Through every transform, one after the other.
-fn transformed(
-    transforms: &[Arc<dyn Transform>],
-    block: RecordBatch,
-    take: &mut Take<'_>,
-) -> Result<Flow, DataError> {
+fn transformed(transforms: &[Arc<dyn Transform>], block: RecordBatch, take: &mut Take<'_>) -> Result<Flow, DataError> {
     let Some((first, rest)) = transforms.split_first() else {
         return if block.num_rows() == 0 { Ok(Flow::Continue) } else { take(block) };
     };

@@ -1,10 +1,17 @@
 """Data for training: read, changed, shuffled, split and handed over in batches."""
 
-from carril.data.context import DataContext, ExecutionOptions, ExecutionResources
+from carril.data.context import (
+    ActorPoolStrategy,
+    DataContext,
+    ExecutionOptions,
+    ExecutionResources,
+    TaskPoolStrategy,
+)
 from carril.data.dataset import Dataset, MaterializedDataset, Schema
 from carril.data.iterator import DataIterator
 from carril.data.read_api import (
     Datasource,
+    ReadTask,
     from_arrow,
     from_huggingface,
     from_items,
@@ -27,6 +34,7 @@ from carril.data.read_api import (
 )
 
 __all__ = [
+    "ActorPoolStrategy",
     "DataContext",
     "DataIterator",
     "Dataset",
@@ -34,7 +42,9 @@ __all__ = [
     "ExecutionOptions",
     "ExecutionResources",
     "MaterializedDataset",
+    "ReadTask",
     "Schema",
+    "TaskPoolStrategy",
     "from_arrow",
     "from_huggingface",
     "from_items",

@@ -57,7 +57,7 @@ class Stage:
 class _Step:
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
-        function = operation.function
+        function: Any = operation.function
         if inspect.isclass(function):
             positional, keywords = operation.constructor
             function = function(*positional, **keywords)
@@ -77,7 +77,7 @@ class _Step:
         return self._function(argument, *self._operation.arguments, **self._operation.keywords)
 
     def _rows(self, block: Block) -> Iterator[tuple[dict[str, Any], Any]]:
-        for self._row, row in enumerate(_convert.to_rows(block)):  # noqa: B020
+        for self._row, row in enumerate(_convert.to_rows(block)):
             yield row, self._call(dict(row))
 
     def _map(self, block: Block) -> list[Block]:

@@ -11,7 +11,6 @@ from carril._internal.pickling import dump_call, dumps
 from carril.exceptions import UserCodeError
 
 if TYPE_CHECKING:
-    from carril._native import Transform
     from carril.data._functions import Operation
 
 

@@ -5,6 +5,24 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 
+@dataclass(frozen=True)
+class ActorPoolStrategy:
+    """How many processes a function has."""
+
+    size: int | None = None
+    min_size: int | None = None
+    max_size: int | None = None
+    initial_size: int | None = None
+    max_tasks_in_flight_per_actor: int | None = None
+
+
+@dataclass(frozen=True)
+class TaskPoolStrategy:
+    """How many processes a function has."""
+
+    size: int | None = None
+
+
 @dataclass
 class ExecutionResources:
     """What execution may use. Only `object_store_memory`, the budget of memory in bytes, has an effect."""

@@ -38,7 +38,11 @@ class Dataset(DataIterator):
     def __reduce__(self) -> tuple[Any, ...]:
         # What is open stays here. What is made only once is made before it travels.
         origin = self._plan.origin
-        plan = replace(self._plan, origin=Memory(tuple(origin.make()), origin.name)) if isinstance(origin, Derived) else None
+        plan = (
+            replace(self._plan, origin=Memory(tuple(origin.make()), origin.name))
+            if isinstance(origin, Derived)
+            else None
+        )
         return (Dataset, (plan or self._plan,))
 
     def _open(self) -> Opened:
@@ -136,15 +140,19 @@ class Dataset(DataIterator):
     ) -> "Dataset":
         """Another column, by a function of a batch."""
         _convert.check_format(batch_format)
-        made = Operation("add_column", fn, column=col, batch_format=batch_format, concurrency=_processes(concurrency, None))
+        made = Operation(
+            "add_column", fn, column=col, batch_format=batch_format, concurrency=_processes(concurrency, None)
+        )
         return self._then(made)
 
     def _with_options(self, kind: str, fn: Callable[..., Any], options: dict[str, Any]) -> "Dataset":
-        constructor = (tuple(options.pop("fn_constructor_args", None) or ()), options.pop("fn_constructor_kwargs", None) or {})
-        given = (options.pop(name, None) for name in ("fn_args", "fn_kwargs"))
-        return self._function(
-            kind, fn, *given, constructor, options.pop("concurrency", None), options.pop("compute", None), options
+        constructor = (
+            tuple(options.pop("fn_constructor_args", None) or ()),
+            options.pop("fn_constructor_kwargs", None) or {},
         )
+        arguments, keywords = options.pop("fn_args", None), options.pop("fn_kwargs", None)
+        concurrency, compute = options.pop("concurrency", None), options.pop("compute", None)
+        return self._function(kind, fn, arguments, keywords, constructor, concurrency, compute, options)
 
     def _function(
         self,
@@ -159,7 +167,14 @@ class Dataset(DataIterator):
     ) -> "Dataset":
         if not callable(fn):
             raise ConfigTypeError(f"`{kind}` wants a function or a class, not {type(fn).__name__}")
-        unknown = set(resources) - {"num_cpus", "num_gpus", "memory", "ray_remote_args", "ray_remote_args_fn", "max_task_retries"}
+        unknown = set(resources) - {
+            "num_cpus",
+            "num_gpus",
+            "memory",
+            "ray_remote_args",
+            "ray_remote_args_fn",
+            "max_task_retries",
+        }
         if unknown:
             raise ConfigTypeError(f"`{kind}` knows no `{sorted(unknown)[0]}`")
         processes = _processes(concurrency, compute)
@@ -239,7 +254,7 @@ class Dataset(DataIterator):
     def count(self) -> int:
         opened = self._open()
         if opened.is_counted:
-            rows = sum(rows for rows, _ in opened.source.units())
+            rows = sum(rows or 0 for rows, _ in opened.source.units())
         else:
             return sum(len(block) for block in self._blocks())
         return rows if self._plan.limit is None else min(rows, self._plan.limit)
@@ -306,7 +321,9 @@ class Dataset(DataIterator):
     def stats(self) -> str:
         opened = self._open()
         units = opened.source.units()
-        lines = [f"{self._plan.origin.name}: {len(units)} units, {sum(size for _, size in units):,} bytes in memory at most"]
+        lines = [
+            f"{self._plan.origin.name}: {len(units)} units, {sum(size for _, size in units):,} bytes in memory at most"
+        ]
         lines += [f"{operation.kind}({operation.name})" for operation in self._plan.operations]
         if self._last is not None:
             pieces, rows = self._last.native.position()
@@ -389,7 +406,11 @@ class Dataset(DataIterator):
 
     def _parts(self, whole: Block, bounds: Sequence[int]) -> "list[Dataset]":
         parts = [whole.slice(begin, end - begin) for begin, end in itertools.pairwise(bounds)]
-        made = ([part.slice(at, min(_ROWS_IN_A_BLOCK, len(part) - at)) for at in range(0, len(part), _ROWS_IN_A_BLOCK)] or [part] for part in parts)
+        made = (
+            [part.slice(at, min(_ROWS_IN_A_BLOCK, len(part) - at)) for at in range(0, len(part), _ROWS_IN_A_BLOCK)]
+            or [part]
+            for part in parts
+        )
         return [MaterializedDataset(Plan(Memory(tuple(blocks), self._plan.origin.name))) for blocks in made]
 
     # For people.
@@ -488,7 +509,9 @@ def _names(columns: str | Sequence[str], method: str) -> list[str]:
 
 def _processes(concurrency: Any, compute: Any) -> int | None:
     if concurrency is None and compute is not None:
-        concurrency = getattr(compute, "size", None) or getattr(compute, "max_size", None) or getattr(compute, "min_size", None)
+        concurrency = (
+            getattr(compute, "size", None) or getattr(compute, "max_size", None) or getattr(compute, "min_size", None)
+        )
     if isinstance(concurrency, tuple):
         concurrency = max(concurrency)
     if concurrency is None:

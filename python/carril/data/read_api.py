@@ -66,9 +66,7 @@ def _read(format: str, paths: Paths, options: dict[str, Any], given: dict[str, A
     return made if shuffle is None else made.randomize_block_order()
 
 
-def read_parquet(
-    paths: Paths, *, columns: Sequence[str] | None = None, filter: Any = None, **options: Any
-) -> Dataset:
+def read_parquet(paths: Paths, *, columns: Sequence[str] | None = None, filter: Any = None, **options: Any) -> Dataset:
     """Parquet files. `filter` is a list of comparisons: `[("x", ">", 3)]`."""
     chosen = {"columns": list(columns) if columns is not None else None, "filter": filter}
     return _read("parquet", paths, chosen, options)
@@ -97,9 +95,7 @@ def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
     return _read("json", paths, chosen, options)
 
 
-def read_text(
-    paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Any
-) -> Dataset:
+def read_text(paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Any) -> Dataset:
     """A row for each line, in the column `text`."""
     chosen = {"encoding": encoding, "drop_empty_lines": drop_empty_lines}
     return _read("text", paths, chosen, options)
@@ -173,7 +169,9 @@ def _cut(block: Block) -> list[Block]:
     return [block.slice(at, min(_ROWS_IN_A_BLOCK, len(block) - at)) for at in _steps(len(block))] or [block]
 
 
-def from_numpy(ndarrays: "numpy.ndarray[Any, Any] | Sequence[numpy.ndarray[Any, Any]]", column: str = "data") -> Dataset:
+def from_numpy(
+    ndarrays: "numpy.ndarray[Any, Any] | Sequence[numpy.ndarray[Any, Any]]", column: str = "data"
+) -> Dataset:
     """Arrays, whose first axis is the rows, in the column `data`."""
     arrays = ndarrays if isinstance(ndarrays, list | tuple) else [ndarrays]
     blocks = [block for array in arrays for block in _cut(_convert.of_numpy({column: array}))]
@@ -221,6 +219,16 @@ def from_torch(dataset: Any, **_: Any) -> Dataset:
         return blocks
 
     return Dataset(Plan(Derived(make, "from_torch")))
+
+
+class ReadTask:
+    """A function that gives batches; `metadata` is what Ray wants to know of them."""
+
+    def __init__(self, read_fn: "Callable[[], Iterable[Any]]", metadata: Any = None, **_: Any) -> None:
+        self._read, self.metadata = read_fn, metadata
+
+    def __call__(self) -> Iterable[Any]:
+        return self._read()
 
 
 class Datasource:

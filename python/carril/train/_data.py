@@ -65,7 +65,9 @@ def details_of(datasets: "Mapping[str, Dataset]", config: "DataConfig | None") -
     return {"datasets": made}
 
 
-def shard(name: str | None, details: Mapping[str, Any], world: int, rank: int, checkpoint: str | None) -> "Shard | Dataset":
+def shard(
+    name: str | None, details: Mapping[str, Any], world: int, rank: int, checkpoint: str | None
+) -> "Shard | Dataset":
     """This worker's part of a data set. `checkpoint` is what the run goes on from, if it does."""
     datasets = details.get("datasets") or {}
     if name is None and len(datasets) == 1:

@@ -118,7 +118,12 @@ def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: d
         "function": trainer.train_loop_per_worker,
         "arguments": arguments,
         "backend": trainer.backend_config,
-        "details": {"resources": trainer.scaling_config.worker_resources, **_validation_details(trainer), **_data_details(trainer), **details},
+        "details": {
+            "resources": trainer.scaling_config.worker_resources,
+            **_validation_details(trainer),
+            **_data_details(trainer),
+            **details,
+        },
         **_script(),
     }
 

@@ -14,8 +14,8 @@ from carril.train._imperative import Imperative, callers_function, checked_funct
 if TYPE_CHECKING:
     import os
 
-    from carril.train._checkpoint import Checkpoint
     from carril.data import Dataset
+    from carril.train._checkpoint import Checkpoint
     from carril.train._more_config import BackendConfig, DataConfig, ValidationConfig
     from carril.train._result import Result
 
