@@ -186,6 +186,9 @@ class Session:
     @property
     def began_from(self) -> str | None:
         """The checkpoint that this attempt goes on from."""
+    @property
+    def node_directory(self) -> str:
+        """A directory that the workers of this node share, and that goes with the head."""
     def set_data_position(self, position: str) -> None:
         """How far the data sets have been read, as JSON: it goes with every report from now on."""
     def latest_checkpoint(self) -> str | None:

@@ -5,10 +5,16 @@
 //! left is put together again and dealt anew. So a position is two integers for each rank and each change, and nothing is
 //! asked of anybody.
 //!
+//! Rows may be counted or not, and what becomes of them may keep their number or not. What is counted is dealt by rows, the
+//! rest by pieces. Where every row stays one row, a position inside a piece is a place in it; otherwise it is a number of rows
+//! of what came out, which are made again and passed over.
+//!
 //! ORDER-1: over all ranks, and over all changes of their number, each row of an epoch is dealt once, but for a rest
 //!   smaller than the number of ranks, which only the last deal of an epoch leaves.
-//! ORDER-2: where rows are counted, every rank is dealt the same number of them.
+//! ORDER-2: where rows are counted and kept, every rank is dealt the same number of them.
 //! ORDER-3: the same seed and epoch give the same row of pieces; another epoch another, if it is shuffled.
+
+use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,11 +38,11 @@ pub struct Order {
     pub seed: u64,
     /// What a window may take in memory.
     pub window: u64,
-    /// Whether what comes out has as many rows as what was read, in the same order.
-    pub counted: bool,
+    /// Whether every row that is read comes out as one row, in the same order.
+    pub keeps_rows: bool,
 }
 
-/// What is read and permuted together, or a part of what comes out of it.
+/// What is read and permuted together, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
     pub units: Vec<usize>,
@@ -46,6 +52,8 @@ pub struct Piece {
     pub begin: u64,
     /// The row after the last one; nothing where rows are not counted: then all are wanted.
     pub end: Option<u64>,
+    /// How many rows of what comes out were taken before.
+    pub taken: u64,
 }
 
 impl Piece {
@@ -79,7 +87,7 @@ impl Order {
         if self.shuffle != Shuffle::None {
             random.shuffle(&mut sequence);
         }
-        let counted = self.counted && units.iter().all(|unit| unit.rows.is_some());
+        let counted = units.iter().all(|unit| unit.rows.is_some());
         let mut pieces: Vec<Piece> = Vec::new();
         let (mut room, permuted) = (0, self.shuffle == Shuffle::Rows);
         for unit in sequence {
@@ -88,7 +96,7 @@ impl Order {
                 continue;
             }
             match pieces.last_mut() {
-                // A window is only of counted rows: what is not counted goes on after a restart by unit.
+                // A window is only of counted rows: what is not counted is permuted unit by unit.
                 Some(window) if permuted && counted && bytes <= room => {
                     room -= bytes;
                     window.units.push(unit);
@@ -97,7 +105,7 @@ impl Order {
                 _ => {
                     room = self.window.saturating_sub(bytes);
                     let key = permuted.then(|| random.next());
-                    pieces.push(Piece { units: vec![unit], key, begin: 0, end: rows.filter(|_| counted) });
+                    pieces.push(Piece { units: vec![unit], key, begin: 0, end: rows.filter(|_| counted), taken: 0 });
                 }
             }
         }
@@ -106,18 +114,40 @@ impl Order {
 
     /// What one rank has left of an epoch, after these changes of the number of ranks.
     pub fn share(&self, units: &[Unit], epoch: u64, before: &[Segment], world: usize, rank: usize) -> Vec<Piece> {
-        deal(self.left(units, epoch, before), world).0.swap_remove(rank)
+        self.deal(self.left(units, epoch, before), world).0.swap_remove(rank)
     }
 
     /// How many rows the last deal leaves over.
     pub fn rest(&self, units: &[Unit], epoch: u64, before: &[Segment], world: usize) -> u64 {
-        deal(self.left(units, epoch, before), world).1.iter().filter_map(Piece::rows).sum()
+        self.deal(self.left(units, epoch, before), world).1.iter().filter_map(Piece::rows).sum()
+    }
+
+    fn deal(&self, pieces: Vec<Piece>, world: usize) -> (Vec<Vec<Piece>>, Vec<Piece>) {
+        let (mut shares, mut rest) = deal(pieces, world);
+        if !self.keeps_rows {
+            // The parts are not equal anyhow.
+            shares.last_mut().expect("there is a rank").append(&mut rest);
+        }
+        (shares, rest)
+    }
+
+    /// What is left of a share behind a position.
+    fn after(&self, share: Vec<Piece>, position: Position) -> impl Iterator<Item = Piece> {
+        let (mut rows, keeps_rows) = (position.rows, self.keeps_rows);
+        share.into_iter().skip(position.pieces as usize).map(move |mut piece| {
+            let rows = std::mem::take(&mut rows);
+            match keeps_rows && piece.end.is_some() {
+                true => piece.begin += rows,
+                false => piece.taken += rows,
+            }
+            piece
+        })
     }
 
     fn left(&self, units: &[Unit], epoch: u64, before: &[Segment]) -> Vec<Piece> {
         before.iter().fold(self.epoch(units, epoch), |left, segment| {
-            let (shares, rest) = deal(left, segment.len());
-            let unread = shares.into_iter().zip(segment).flat_map(|(share, position)| skip(share, *position));
+            let (shares, rest) = self.deal(left, segment.len());
+            let unread = shares.into_iter().zip(segment).flat_map(|(share, position)| self.after(share, *position));
             unread.chain(rest).collect()
         })
     }
@@ -134,29 +164,28 @@ fn deal(pieces: Vec<Piece>, world: usize) -> (Vec<Vec<Piece>>, Vec<Piece>) {
     let mut shares = vec![Vec::new(); world];
     let (mut rank, mut missing) = (0, each);
     let mut rest = Vec::new();
-    for mut piece in pieces {
-        loop {
-            let there = piece.rows().unwrap_or(0);
-            if rank == world {
-                rest.push(piece);
-                break;
-            }
-            if there <= missing {
-                missing -= there;
-                if there > 0 {
-                    shares[rank].push(piece);
-                }
-                if missing == 0 {
-                    (rank, missing) = (rank + 1, each);
-                }
-                break;
-            }
-            let (first, after) = piece.split(missing);
-            if missing > 0 {
-                shares[rank].push(first);
-            }
+    let mut waiting: VecDeque<Piece> = pieces.into();
+    while let Some(piece) = waiting.pop_front() {
+        let there = piece.rows().unwrap_or(0);
+        if missing == 0 && rank < world - 1 {
             (rank, missing) = (rank + 1, each);
-            piece = after;
+        }
+        if piece.taken > 0 {
+            // What was begun is made again as a whole: it cannot be cut.
+            missing = missing.saturating_sub(there);
+            shares[rank].push(piece);
+        } else if missing == 0 {
+            rest.push(piece);
+        } else if there <= missing {
+            missing -= there;
+            if there > 0 {
+                shares[rank].push(piece);
+            }
+        } else {
+            let (first, after) = piece.split(missing);
+            shares[rank].push(first);
+            missing = 0;
+            waiting.push_front(after);
         }
     }
     (shares, rest)
@@ -169,15 +198,6 @@ fn deal_whole(pieces: Vec<Piece>, world: usize) -> Vec<Vec<Piece>> {
         shares[number % world].push(piece);
     }
     shares
-}
-
-/// What is left after a position.
-fn skip(share: Vec<Piece>, position: Position) -> impl Iterator<Item = Piece> {
-    let mut rows = position.rows;
-    share.into_iter().skip(position.pieces as usize).map(move |mut piece| {
-        piece.begin += std::mem::take(&mut rows);
-        piece
-    })
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a seed must mean the same in every version of Carril.

@@ -33,58 +33,53 @@ pub(crate) fn window_bytes(piece: &Piece, source: &dyn Source) -> u64 {
 }
 
 pub(crate) fn read(reading: &Reading, piece: &Piece, take: &mut Take<'_>) -> Result<(), DataError> {
-    let transforms = &reading.pipeline.transforms;
-    let mut wanted = Wanted { skip: piece.begin, left: piece.rows(), take };
+    let Pipeline { source, transforms } = &reading.pipeline;
+    let mut untaken = Wanted { skip: piece.taken, left: None };
+    let mut mixer = reading.local_shuffle.map(|(rows, seed)| Mixer::new(rows, mix(seed, piece.units[0] as u64)));
+    let mut out = |block: RecordBatch| match untaken.part(block) {
+        (_, Some(block)) => take(block),
+        (_, None) => Ok(Flow::Continue),
+    };
+    let mut made = |block: RecordBatch| match &mut mixer {
+        Some(mixer) => mixer.push(block, reading.batch, &mut out),
+        None => out(block),
+    };
     match (piece.key, piece.end) {
         // Counted rows are permuted first: only the part that is wanted is transformed.
-        (Some(key), Some(_)) => {
-            let window = collect(&reading.pipeline.source, &piece.units, &[])?;
-            let mut end = |block: RecordBatch| transformed(transforms, block, &mut *wanted.take);
+        (Some(key), Some(end)) => {
+            let window = collect(source, &piece.units, &[])?;
             let places = permutation(key, rows_of(&window));
-            let places = &places[piece.begin as usize..piece.end.map_or(places.len(), |end| end as usize)];
-            gather(&window, places, reading.batch, &mut end).map(|_| ())
+            let places = &places[piece.begin as usize..end as usize];
+            gather(&window, places, reading.batch, &mut |block| transformed(transforms, block, &mut made))?;
         }
         (Some(key), None) => {
-            let window = collect(&reading.pipeline.source, &piece.units, transforms)?;
-            let places = permutation(key, rows_of(&window));
-            let places = places.get(piece.begin as usize..).unwrap_or_default();
-            gather(&window, places, reading.batch, &mut *wanted.take).map(|_| ())
+            let window = collect(source, &piece.units, transforms)?;
+            gather(&window, &permutation(key, rows_of(&window)), reading.batch, &mut made)?;
         }
-        (None, Some(_)) if reading.local_shuffle.is_none() => {
-            for_each(&reading.pipeline.source, &piece.units, &mut |block| {
+        (None, _) => {
+            let mut wanted = Wanted { skip: piece.begin, left: piece.rows() };
+            for_each(source, &piece.units, &mut |block| {
                 let (flow, block) = wanted.part(block);
                 match block {
-                    Some(block) => Ok(flow.and(transformed(transforms, block, &mut *wanted.take)?)),
+                    Some(block) => Ok(flow.and(transformed(transforms, block, &mut made)?)),
                     None => Ok(flow),
                 }
-            })
-        }
-        _ => {
-            let mut mixed =
-                reading.local_shuffle.map(|(rows, seed)| Mixer::new(rows, mix(seed, piece.units[0] as u64)));
-            let mut give = |block: RecordBatch| wanted.pass(block);
-            for_each(&reading.pipeline.source, &piece.units, &mut |block| {
-                transformed(transforms, block, &mut |block| match &mut mixed {
-                    Some(mixer) => mixer.push(block, reading.batch, &mut give),
-                    None => give(block),
-                })
             })?;
-            match mixed {
-                Some(mut mixer) => mixer.flush(reading.batch, &mut give).map(|_| ()),
-                None => Ok(()),
-            }
         }
+    }
+    match mixer {
+        Some(mut mixer) => mixer.flush(reading.batch, &mut out).map(drop),
+        None => Ok(()),
     }
 }
 
 /// The part of what comes that is wanted.
-struct Wanted<'a, 'b> {
+struct Wanted {
     skip: u64,
     left: Option<u64>,
-    take: &'a mut Take<'b>,
 }
 
-impl Wanted<'_, '_> {
+impl Wanted {
     fn part(&mut self, block: RecordBatch) -> (Flow, Option<RecordBatch>) {
         let rows = block.num_rows() as u64;
         let skipped = self.skip.min(rows);
@@ -98,13 +93,6 @@ impl Wanted<'_, '_> {
             0 => (flow, None),
             count if count == rows => (flow, Some(block)),
             count => (flow, Some(block.slice(skipped as usize, count as usize))),
-        }
-    }
-
-    fn pass(&mut self, block: RecordBatch) -> Result<Flow, DataError> {
-        match self.part(block) {
-            (flow, Some(block)) => Ok(flow.and((self.take)(block)?)),
-            (flow, None) => Ok(flow),
         }
     }
 }

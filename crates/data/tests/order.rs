@@ -9,39 +9,59 @@ use proptest::prelude::*;
 /// A row by unit and place in it.
 type Row = (usize, u64);
 
-fn units(rows: &[u64]) -> Vec<Unit> {
-    rows.iter().map(|rows| Unit { rows: Some(*rows), bytes: rows * 8 }).collect()
+/// What is read, and how it is told of.
+struct Data {
+    rows: Vec<u64>,
+    counted: bool,
+    /// Whether a row stays one row; otherwise it becomes none, one or two.
+    keeps: bool,
 }
 
-/// What a piece gives, in its order.
-fn rows_of(piece: &Piece, units: &[Unit]) -> Vec<Row> {
-    let all: Vec<Row> =
-        piece.units.iter().flat_map(|unit| (0..units[*unit].rows.unwrap()).map(move |row| (*unit, row))).collect();
-    let order: Vec<u32> = match piece.key {
-        Some(key) => permutation(key, all.len()),
-        None => (0..all.len() as u32).collect(),
-    };
-    let end = piece.end.unwrap_or(all.len() as u64);
-    order[piece.begin as usize..end as usize].iter().map(|place| all[*place as usize]).collect()
+impl Data {
+    fn units(&self) -> Vec<Unit> {
+        self.rows.iter().map(|rows| Unit { rows: self.counted.then_some(*rows), bytes: rows * 8 }).collect()
+    }
+
+    fn times(&self, row: Row) -> usize {
+        if self.keeps { 1 } else { (row.0 + row.1 as usize) % 3 }
+    }
+
+    /// What a piece gives, in its order.
+    fn given_by(&self, piece: &Piece) -> Vec<(Row, usize)> {
+        let rows = |unit: &usize| {
+            (0..self.rows[*unit]).map({
+                let unit = *unit;
+                move |row| (unit, row)
+            })
+        };
+        let all: Vec<Row> = piece.units.iter().flat_map(rows).collect();
+        let order: Vec<u32> = match piece.key {
+            Some(key) => permutation(key, all.len()),
+            None => (0..all.len() as u32).collect(),
+        };
+        let end = piece.end.unwrap_or(all.len() as u64);
+        let wanted = order[piece.begin as usize..end as usize].iter().map(|place| all[*place as usize]);
+        wanted.flat_map(|row| (0..self.times(row)).map(move |time| (row, time))).skip(piece.taken as usize).collect()
+    }
+
+    /// The position of a rank that has taken so many rows.
+    fn after(&self, share: &[Piece], mut taken: u64) -> Position {
+        let mut position = Position::default();
+        for piece in share {
+            let rows = self.given_by(piece).len() as u64;
+            if taken < rows {
+                position.rows = taken;
+                break;
+            }
+            taken -= rows;
+            position.pieces += 1;
+        }
+        position
+    }
 }
 
 fn shuffles() -> impl Strategy<Value = Shuffle> {
     prop_oneof![Just(Shuffle::None), Just(Shuffle::Units), Just(Shuffle::Rows)]
-}
-
-/// The position of a rank that has taken so many rows.
-fn after(share: &[Piece], units: &[Unit], mut taken: u64) -> Position {
-    let mut position = Position::default();
-    for piece in share {
-        let rows = rows_of(piece, units).len() as u64;
-        if taken < rows {
-            position.rows = taken;
-            break;
-        }
-        taken -= rows;
-        position.pieces += 1;
-    }
-    position
 }
 
 proptest! {
@@ -52,38 +72,42 @@ proptest! {
         seed in any::<u64>(),
         epoch in 0u64..5,
         counted in any::<bool>(),
+        keeps in any::<bool>(),
         changes in prop::collection::vec((1usize..6, prop::collection::vec(0u64..60, 6)), 0..4),
         last in 1usize..6,
     ) {
-        let units = units(&rows);
-        let order = Order { shuffle, seed, window: 300, counted };
-        let mut seen: BTreeMap<Row, u32> = BTreeMap::new();
+        let data = Data { rows, counted, keeps };
+        let units = data.units();
+        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps };
+        let mut seen: BTreeMap<(Row, usize), u32> = BTreeMap::new();
         let mut before: Vec<Segment> = Vec::new();
         for (world, taken) in &changes {
             let mut segment = Segment::new();
             for (rank, taken) in taken.iter().enumerate().take(*world) {
                 let share = order.share(&units, epoch, &before, *world, rank);
-                let mine: Vec<Row> = share.iter().flat_map(|piece| rows_of(piece, &units)).collect();
+                let mine: Vec<_> = share.iter().flat_map(|piece| data.given_by(piece)).collect();
                 let taken = (*taken).min(mine.len() as u64);
                 for row in &mine[..taken as usize] {
                     *seen.entry(*row).or_default() += 1;
                 }
-                segment.push(after(&share, &units, taken));
+                segment.push(data.after(&share, taken));
             }
             before.push(segment);
         }
         let mut sizes = Vec::new();
         for rank in 0..last {
             let share = order.share(&units, epoch, &before, last, rank);
-            let mine: Vec<Row> = share.iter().flat_map(|piece| rows_of(piece, &units)).collect();
+            let mine: Vec<_> = share.iter().flat_map(|piece| data.given_by(piece)).collect();
             sizes.push(mine.len());
             for row in mine {
                 *seen.entry(row).or_default() += 1;
             }
         }
         prop_assert!(seen.values().all(|times| *times == 1), "ORDER-1: {seen:?}");
-        let missing = rows.iter().sum::<u64>() - seen.len() as u64;
-        if counted {
+        let all = (0..data.rows.len()).flat_map(|unit| (0..data.rows[unit]).map(move |row| (unit, row)));
+        let all: u64 = all.map(|row| data.times(row) as u64).sum();
+        let missing = all - seen.len() as u64;
+        if counted && keeps {
             prop_assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "ORDER-2: {sizes:?}");
             prop_assert!(missing < last as u64, "ORDER-1: {missing} rows are dealt to nobody");
             prop_assert_eq!(missing, order.rest(&units, epoch, &before, last));
@@ -94,21 +118,21 @@ proptest! {
 
     #[test]
     fn an_epoch_repeats_by_its_seed_and_differs_from_the_next(seed in any::<u64>()) {
-        let units = units(&[50; 40]);
+        let units = Data { rows: vec![50; 40], counted: true, keeps: true }.units();
         for shuffle in [Shuffle::Units, Shuffle::Rows] {
-            let order = Order { shuffle, seed, window: 4000, counted: true };
+            let order = Order { shuffle, seed, window: 4000, keeps_rows: true };
             prop_assert_eq!(order.epoch(&units, 3), order.epoch(&units, 3));
             prop_assert_ne!(order.epoch(&units, 3), order.epoch(&units, 4));
         }
-        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, counted: true };
+        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true };
         prop_assert_eq!(plain.epoch(&units, 3), plain.epoch(&units, 4));
     }
 }
 
 #[test]
 fn a_window_takes_as_many_units_as_fit() {
-    let units = units(&[10; 8]);
-    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, counted: true };
+    let units = Data { rows: vec![10; 8], counted: true, keeps: true }.units();
+    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true };
     let windows: Vec<usize> = order.epoch(&units, 0).iter().map(|piece| piece.units.len()).collect();
     assert_eq!(windows, [3, 3, 2]);
 }

@@ -145,6 +145,13 @@ impl Session {
         Some(self.inner.assignment().latest_checkpoint.as_str()).filter(|path| !path.is_empty())
     }
 
+    /// A directory that the workers of this node share, and that goes with the head.
+    #[getter]
+    fn node_directory(&self) -> String {
+        let log = std::path::Path::new(&self.inner.assignment().report_log);
+        log.parent().map_or_else(String::new, |directory| directory.display().to_string())
+    }
+
     /// How far the data sets have been read, as JSON: it goes with every report from now on.
     fn set_data_position(&self, position: String) {
         self.inner.set_data_position(position);

@@ -48,7 +48,14 @@ fn save(run: &Path, from: &Path, iteration: u64, name: &str) -> Result<(), Store
         let files = prepare(&spool, take(&asked)?, true)?;
         shards.push(Shard { rank: Rank(rank), spool, files });
     }
-    let header = Header { iteration, attempt: 0, created: 0.0, metrics: serde_json::Value::Null, validation: None, data_position: serde_json::Value::Null };
+    let header = Header {
+        iteration,
+        attempt: 0,
+        created: 0.0,
+        metrics: serde_json::Value::Null,
+        validation: None,
+        data_position: serde_json::Value::Null,
+    };
     commit(&Storage::local(run), name, &header, &shards, false).map(drop)
 }
 

@@ -17,19 +17,25 @@ class Shard(DataIterator):
     SHARD-1: a position is what was handed over, and `goes_on_from` begins behind it, also with another number of ranks.
     """
 
-    def __init__(self, dataset: "Dataset", world: int, rank: int, seed: int) -> None:
+    def __init__(self, dataset: "Dataset", world: int, rank: int, seed: int, meeting: str | None = None) -> None:
+        """`meeting` is a path where the ranks agree on the end of an epoch; without it each goes to its own."""
         self._dataset, self._world, self._rank, self._seed = dataset, world, rank, seed
+        self._meeting = meeting
         self._epoch = 0
         self._before: Sequence[Sequence[tuple[int, int]]] = ()
-        self._stream: BatchStream | None = None
+        self._position = (0, 0)
 
     def goes_on_from(self, seed: int, epoch: int, before: Sequence[Sequence[tuple[int, int]]]) -> None:
         self._seed, self._epoch, self._before = seed, epoch, before
 
     def position(self) -> dict[str, Any]:
         """What `goes_on_from` needs, of this rank."""
-        position = self._stream.native.position() if self._stream is not None else (0, 0)
-        return {"seed": self._seed, "epoch": self._epoch, "before": list(self._before), "position": list(position)}
+        return {
+            "seed": self._seed,
+            "epoch": self._epoch,
+            "before": [list(map(list, segment)) for segment in self._before],
+            "position": list(self._position),
+        }
 
     def _blocks(
         self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
@@ -43,10 +49,21 @@ class Shard(DataIterator):
             seed=self._seed,
             share_of_budget=self._world,
         )
-        self._stream = stream
-        yield from stream
+        self._position = (0, 0)
+        for block, self._position in self._together(stream):  # noqa: B020
+            yield block
         # A pass that was left before its end is gone on with after a restart, and not by the next pass.
-        self._epoch, self._before, self._stream = self._epoch + 1, (), None
+        self._epoch, self._before, self._position = self._epoch + 1, (), (0, 0)
+
+    def _together(self, stream: BatchStream) -> "Iterator[tuple[Block, tuple[int, int]]]":
+        """The batches, each with the position behind it: as many as every rank has."""
+        batches = ((block, stream.native.position()) for block in stream)
+        if self._world == 1 or self._meeting is None or stream.native.is_counted:
+            return batches
+        from carril.data._agreement import Board, agreed
+
+        # Whoever goes on from the middle of an epoch meets those that do so too.
+        return agreed(batches, Board(f"{self._meeting}.{self._epoch}.{len(self._before)}", self._world, self._rank))
 
     def schema(self) -> "Schema | None":
         return self._dataset.schema()

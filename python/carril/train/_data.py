@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from carril.data import Dataset
     from carril.data._split import Shard
     from carril.train._more_config import DataConfig
+    from carril.train._session import SessionLike
 
 _MANIFEST = ".manifest.json"
 
 # Those of this worker that were asked for, by name.
-_shards: "dict[str, Shard | Dataset]" = {}
+_shards: "dict[str, Shard]" = {}
 
 
 def checked(datasets: Mapping[str, Any] | None) -> "dict[str, Dataset]":
@@ -65,10 +66,8 @@ def details_of(datasets: "Mapping[str, Dataset]", config: "DataConfig | None") -
     return {"datasets": made}
 
 
-def shard(
-    name: str | None, details: Mapping[str, Any], world: int, rank: int, checkpoint: str | None
-) -> "Shard | Dataset":
-    """This worker's part of a data set. `checkpoint` is what the run goes on from, if it does."""
+def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") -> "Shard":
+    """This worker's part of a data set."""
     datasets = details.get("datasets") or {}
     if name is None and len(datasets) == 1:
         name = next(iter(datasets))
@@ -76,18 +75,21 @@ def shard(
         there = ", ".join(f"`{one}`" for one in datasets) or "none: the trainer was given no `datasets`"
         raise KeyError(f"no data set is named {name!r}; there are {there}")
     if name not in _shards:
-        _shards[name] = _made(name, datasets[name], world, rank, checkpoint)
+        _shards[name] = _made(name, datasets[name], session)
     return _shards[name]
 
 
-def _made(name: str, given: Mapping[str, Any], world: int, rank: int, checkpoint: str | None) -> "Shard | Dataset":
+def _made(name: str, given: Mapping[str, Any], session: "SessionLike") -> "Shard":
     from carril.data._split import Shard
+    from carril.train._session import is_stored
 
-    dataset: Dataset = given["dataset"]
-    if not given["split"]:
-        world, rank = 1, 0
-    made = Shard(dataset, world, rank, given["seed"])
-    left = _left(name, checkpoint)
+    world, rank = (session.world_size, session.rank) if given["split"] else (1, 0)
+    meeting = began_from = None
+    if is_stored(session):
+        began_from = session.began_from
+        meeting = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
+    made = Shard(given["dataset"], world, rank, given["seed"], meeting)
+    left = _left(name, began_from)
     if left:
         made.goes_on_from(*_together(left))
     return made
@@ -120,7 +122,7 @@ def _together(ranks: list[dict[str, Any]]) -> tuple[int, int, list[list[tuple[in
 
 def position() -> str | None:
     """Of every data set that this worker reads, for its report."""
-    return json.dumps({name: one.position() for name, one in _shards.items()}) if _shards else None  # type: ignore[union-attr]
+    return json.dumps({name: one.position() for name, one in _shards.items()}) if _shards else None
 
 
 def forget() -> None:

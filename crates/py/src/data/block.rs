@@ -5,7 +5,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowSchema, to_ffi};
-use arrow_array::ffi_stream::{RecordBatchStreamReader, FFI_ArrowArrayStream};
+use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, StructArray};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
@@ -98,7 +98,11 @@ impl Block {
 
     fn slice(&self, begin: usize, rows: usize) -> PyResult<Block> {
         if begin + rows > self.batch.num_rows() {
-            return Err(PyIndexError::new_err(format!("a block of {} rows has no rows {begin} to {}", self.batch.num_rows(), begin + rows)));
+            return Err(PyIndexError::new_err(format!(
+                "a block of {} rows has no rows {begin} to {}",
+                self.batch.num_rows(),
+                begin + rows
+            )));
         }
         Ok(Block { batch: self.batch.slice(begin, rows), is_own: false })
     }
@@ -218,9 +222,8 @@ impl Buffer {
         let length = this.memory.len() as ffi::Py_ssize_t;
         // SAFETY: the memory lives as long as this object, to which the view holds a reference. It is given as writable only
         // where nothing else of ours reads it.
-        let filled = unsafe {
-            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), pointer, length, c_int::from(!this.is_own), flags)
-        };
+        let filled =
+            unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), pointer, length, c_int::from(!this.is_own), flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
 }

@@ -66,10 +66,10 @@ type Made<'py> = PyResult<Bound<'py, PyAny>>;
 pub fn column<'py>(py: Python<'py>, array: &ArrayRef, field: &Field, is_own: bool) -> Made<'py> {
     let rows = array.len();
     if let Some(shape) = tensor::fixed_shape(field) {
-        let values = array.as_fixed_size_list().values().slice(
-            array.as_fixed_size_list().value_offset_at(0),
-            rows * shape.iter().product::<usize>(),
-        );
+        let values = array
+            .as_fixed_size_list()
+            .values()
+            .slice(array.as_fixed_size_list().value_offset_at(0), rows * shape.iter().product::<usize>());
         let whole: Vec<usize> = std::iter::once(rows).chain(shape).collect();
         if let Some(made) = plain(py, &values, &whole, is_own)? {
             return Ok(made);

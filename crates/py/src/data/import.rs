@@ -128,9 +128,11 @@ fn ragged(py: Python<'_>, name: &str, dtype: &str, parts: &Bound<'_, PyList>) ->
     for part in parts {
         let (memory, shape): (Given<'_>, Vec<i32>) = part.extract()?;
         all.extend(copied(py, &memory)?);
-        offsets.push(i32::try_from(all.len() / width).map_err(|_| {
-            PyValueError::new_err(format!("column `{name}` has more than 2^31 elements in one block"))
-        })?);
+        offsets.push(
+            i32::try_from(all.len() / width).map_err(|_| {
+                PyValueError::new_err(format!("column `{name}` has more than 2^31 elements in one block"))
+            })?,
+        );
         dimensions = shape.len();
         shapes.extend(shape);
     }
@@ -295,8 +297,7 @@ fn built(py: Python<'_>, name: &str, kind: &DataType, values: &[Given<'_>]) -> P
                 all.extend(inner);
             }
             let inner = built(py, name, item.data_type(), &all)?;
-            let list =
-                ListArray::try_new(item.clone(), OffsetBuffer::from_lengths(lengths), inner, Some(there.into()));
+            let list = ListArray::try_new(item.clone(), OffsetBuffer::from_lengths(lengths), inner, Some(there.into()));
             Arc::new(list.map_err(|error| failed(py, error))?)
         }
         DataType::Struct(fields) => {

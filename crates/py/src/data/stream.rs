@@ -172,10 +172,12 @@ impl Stream {
         let is_own = source.is_own || transforms.iter().any(|one| !one.shares_memory());
         let pipeline = Pipeline { source: source.inner.clone(), transforms };
         let is_counted = pipeline.is_counted();
-        let order = Order { shuffle: spec.shuffle, seed: spec.seed, window: spec.window, counted: is_counted };
+        // Rows that are mixed with their neighbours are not in the order in which they were read.
+        let keeps_rows = is_counted && spec.local_shuffle.is_none();
+        let order = Order { shuffle: spec.shuffle, seed: spec.seed, window: spec.window, keeps_rows };
         let units = source.inner.units();
         let pieces: Vec<Piece> = order.share(units, spec.epoch, &spec.before, spec.world, spec.rank);
-        let rest = if is_counted { order.rest(units, spec.epoch, &spec.before, spec.world) } else { 0 };
+        let rest = order.rest(units, spec.epoch, &spec.before, spec.world);
         let options = StreamOptions {
             threads: spec.threads,
             budget: spec.budget,

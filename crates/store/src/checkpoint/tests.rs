@@ -8,7 +8,14 @@ fn write(path: &Path, text: &str) {
 }
 
 fn header(iteration: u64) -> Header {
-    Header { iteration, attempt: 0, created: 1.5, metrics: serde_json::json!({"loss": 0.5}), validation: None, data_position: serde_json::Value::Null }
+    Header {
+        iteration,
+        attempt: 0,
+        created: 1.5,
+        metrics: serde_json::json!({"loss": 0.5}),
+        validation: None,
+        data_position: serde_json::Value::Null,
+    }
 }
 
 /// A run's directory and what its ranks report.

@@ -32,7 +32,14 @@ impl Run {
         let taken =
             ["model.bin", "deep/more.bin"].map(|path| StoredFile { path: path.into(), size: 0, crc32c: None }).into();
         let files = prepare(&spool, taken, true).unwrap();
-        let header = Header { iteration, attempt: 0, created: 0.0, metrics: serde_json::Value::Null, validation: None, data_position: serde_json::Value::Null };
+        let header = Header {
+            iteration,
+            attempt: 0,
+            created: 0.0,
+            metrics: serde_json::Value::Null,
+            validation: None,
+            data_position: serde_json::Value::Null,
+        };
         let shards = [Shard { rank: Rank(0), spool, files }];
         commit(&self.run, &name(iteration), &header, &shards, false).unwrap();
     }
