@@ -23,6 +23,8 @@ from carril.train import (
     TrainingFailedError,
 )
 
+pytestmark = pytest.mark.usefixtures("head")
+
 
 def ledger() -> Any:
     """A function that reads `epochs` passes, saves every `every` batches, and dies as it is told."""
@@ -47,7 +49,7 @@ def ledger() -> Any:
         attempts = len(list(Path(config["scratch"]).glob("attempt-*")))
 
         def save(epoch: int) -> None:
-            with tempfile.TemporaryDirectory() as directory:
+            with tempfile.TemporaryDirectory(dir=config["scratch"]) as directory:
                 mine = own + (base if rank == 0 else [])
                 (Path(directory) / f"ledger-{rank}.json").write_text(json.dumps(mine))
                 if rank == 0:
@@ -94,7 +96,7 @@ def fit(storage: Path, dataset: Dataset, workers: int, config: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("kind", ["counted", "filtered"])
-def test_each_sample_comes_once_in_each_epoch_through_kills_and_resizes(tmp_path: Path, kind: str) -> None:
+def test_each_sample_comes_once_in_each_epoch_through_kills_and_resizes(storage: Path, tmp_path: Path, kind: str) -> None:
     dice, rows, epochs = random.Random(5), 2400, 5
     dataset: Dataset = data.from_items([{"id": number} for number in range(rows)]).repartition(24)
     if kind == "filtered":
@@ -107,8 +109,8 @@ def test_each_sample_comes_once_in_each_epoch_through_kills_and_resizes(tmp_path
     # What functions leave of a part that was begun cannot be cut yet: with fewer parts than ranks one would have nothing.
     for workers in (2, 3, 1) if kind == "counted" else (2, 2, 2):
         with pytest.raises(TrainingFailedError, match="SIGKILL"):
-            fit(tmp_path / "runs", dataset, workers, config)
-    seen = Counter(read_back(fit(tmp_path / "runs", dataset, 2, config)))
+            fit(storage, dataset, workers, config)
+    seen = Counter(read_back(fit(storage, dataset, 2, config)))
     assert len(list(scratch.glob("attempt-*"))) == 3, "every kill was carried out"
     assert set(seen.values()) == {1}, [pair for pair, times in seen.items() if times > 1][:5]
     missing = [rows - sum(1 for of, _ in seen if of == epoch) for epoch in range(epochs)]
@@ -116,7 +118,7 @@ def test_each_sample_comes_once_in_each_epoch_through_kills_and_resizes(tmp_path
     assert max(missing) < (3 if kind == "counted" else 3 * 20), missing
 
 
-def test_every_rank_has_its_part_and_names_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_every_rank_has_its_part_and_names_that_are_not_there_are_told(storage: Path) -> None:
     def function() -> dict[str, Any]:
         from carril import train
 
@@ -133,7 +135,7 @@ def test_every_rank_has_its_part_and_names_that_are_not_there_are_told(tmp_path:
     result = DataParallelTrainer(
         function,
         scaling_config=ScalingConfig(num_workers=2),
-        run_config=RunConfig(storage_path=tmp_path),
+        run_config=RunConfig(storage_path=storage),
         datasets={"train": data.range(101).random_shuffle(), "all": [1, 2, 3]},
         dataset_config=DataConfig(datasets_to_split=["train"]),
     ).fit()
