@@ -17,7 +17,7 @@ pub struct Batches {
     /// Nothing: blocks as they come.
     size: Option<usize>,
     drop_last: bool,
-    held: VecDeque<(usize, RecordBatch)>,
+    held: VecDeque<(usize, u64, RecordBatch)>,
     rows: usize,
     position: Position,
     is_over: bool,
@@ -40,15 +40,15 @@ impl Batches {
     pub fn next(&mut self, patience: Duration) -> Result<NextBatch, DataError> {
         while !self.is_over && self.rows < self.size.unwrap_or(1) {
             match self.stream.next(patience)? {
-                Next::Block(piece, block) => {
+                Next::Block(piece, done, block) => {
                     self.rows += block.num_rows();
-                    self.held.push_back((piece, block));
+                    self.held.push_back((piece, done, block));
                 }
                 Next::Pending => return Ok(NextBatch::Pending),
                 Next::Ended => self.is_over = true,
             }
         }
-        let size = self.size.unwrap_or_else(|| self.held.front().map_or(0, |(_, block)| block.num_rows()));
+        let size = self.size.unwrap_or_else(|| self.held.front().map_or(0, |(_, _, block)| block.num_rows()));
         if self.rows == 0 || (self.rows < size && self.drop_last) {
             return Ok(NextBatch::Ended);
         }
@@ -61,20 +61,21 @@ impl Batches {
     }
 
     pub fn bytes_in_memory(&self) -> u64 {
-        self.stream.used() + self.held.iter().map(|(_, block)| crate::engine::bytes_of(block)).sum::<u64>()
+        self.stream.used() + self.held.iter().map(|(_, _, block)| crate::engine::bytes_of(block)).sum::<u64>()
     }
 
     fn take(&mut self, rows: usize) -> Result<RecordBatch, DataError> {
         let mut parts = Vec::new();
         let mut missing = rows;
         while missing > 0 {
-            let Some((piece, block)) = self.held.pop_front() else { break };
+            let Some((piece, done, block)) = self.held.pop_front() else { break };
             let count = missing.min(block.num_rows());
             if count < block.num_rows() {
-                self.held.push_front((piece, block.slice(count, block.num_rows() - count)));
+                self.held.push_front((piece, done, block.slice(count, block.num_rows() - count)));
             }
-            if self.position.pieces != piece as u64 {
-                self.position = Position { pieces: piece as u64, rows: 0 };
+            let pieces = piece as u64;
+            if (self.position.pieces, self.position.done) != (pieces, done) {
+                self.position = Position { pieces, done, rows: 0 };
             }
             self.position.rows += count as u64;
             parts.push(block.slice(0, count));

@@ -51,14 +51,16 @@ pub struct StreamOptions {
     pub budget: u64,
     /// Blocks that are put together anew have a multiple of so many rows.
     pub batch: usize,
-    /// Rows are mixed among so many neighbours of their piece.
-    pub local_shuffle: Option<(usize, u64)>,
+    /// How many rows are changed together, where they are not kept.
+    pub chunk: Option<usize>,
+    /// By which the rows of a chunk are mixed.
+    pub mixed_by: Option<u64>,
 }
 
 /// What a stream has now.
 pub enum Next {
-    /// A block, and the number of its piece.
-    Block(usize, RecordBatch),
+    /// A block, the number of its piece, and how many rows of that one were done with before.
+    Block(usize, u64, RecordBatch),
     /// Nothing yet.
     Pending,
     Ended,
@@ -92,7 +94,7 @@ struct State {
 
 #[derive(Default)]
 struct Slot {
-    blocks: VecDeque<RecordBatch>,
+    blocks: VecDeque<(u64, RecordBatch)>,
     is_over: bool,
     error: Option<DataError>,
 }
@@ -100,7 +102,8 @@ struct Slot {
 impl Stream {
     pub fn start(pipeline: Pipeline, pieces: Vec<Piece>, options: StreamOptions) -> Stream {
         let threads = options.threads.clamp(1, pieces.len().max(1));
-        let reading = Reading { pipeline, batch: options.batch.max(1), local_shuffle: options.local_shuffle };
+        let StreamOptions { batch, chunk, mixed_by, .. } = options;
+        let reading = Reading { pipeline, batch: batch.max(1), chunk, mixed_by };
         let shared = Arc::new(Shared {
             reading,
             pieces,
@@ -129,10 +132,10 @@ impl Stream {
             if state.turn == shared.pieces.len() {
                 return Ok(Next::Ended);
             }
-            if let Some(block) = state.begun.front_mut().and_then(|slot| slot.blocks.pop_front()) {
+            if let Some((done, block)) = state.begun.front_mut().and_then(|slot| slot.blocks.pop_front()) {
                 state.used -= bytes_of(&block);
                 shared.room.notify_all();
-                return Ok(Next::Block(state.turn, block));
+                return Ok(Next::Block(state.turn, done, block));
             }
             if let Some(error) = state.begun.front_mut().and_then(|slot| slot.error.take()) {
                 state.cancelled = true;
@@ -186,8 +189,8 @@ impl Shared {
             if !self.reserve(number, window) {
                 return;
             }
-            let mut take = |block: RecordBatch| Ok(self.put(number, block));
-            ending.error = pieces::read(&self.reading, piece, &mut take).err();
+            let mut give = |done: u64, block: RecordBatch| Ok(self.put(number, done, block));
+            ending.error = pieces::read(&self.reading, piece, &mut give).err();
         }
     }
 
@@ -217,7 +220,7 @@ impl Shared {
         !state.cancelled
     }
 
-    fn put(&self, number: usize, block: RecordBatch) -> Flow {
+    fn put(&self, number: usize, done: u64, block: RecordBatch) -> Flow {
         let bytes = bytes_of(&block);
         let mut state = self.lock();
         loop {
@@ -233,7 +236,7 @@ impl Shared {
         }
         state.used += bytes;
         let slot = number - state.turn;
-        state.begun[slot].blocks.push_back(block);
+        state.begun[slot].blocks.push_back((done, block));
         drop(state);
         self.ready.notify_one();
         Flow::Continue

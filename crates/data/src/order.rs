@@ -6,8 +6,8 @@
 //! asked of anybody.
 //!
 //! Rows may be counted or not, and what becomes of them may keep their number or not. What is counted is dealt by rows, the
-//! rest by pieces. Where every row stays one row, a position inside a piece is a place in it; otherwise it is a number of rows
-//! of what came out, which are made again and passed over.
+//! rest by pieces. Where every row stays one row, a position inside a piece is a place in it. Otherwise what is read is changed
+//! chunk by chunk, and a position is whole chunks, and rows of what came out of the next, which is made again.
 //!
 //! ORDER-1: over all ranks, and over all changes of their number, each row of an epoch is dealt once, but for a rest
 //!   smaller than the number of ranks, which only the last deal of an epoch leaves.
@@ -40,6 +40,8 @@ pub struct Order {
     pub window: u64,
     /// Whether every row that is read comes out as one row, in the same order.
     pub keeps_rows: bool,
+    /// How many rows are changed together, where they are not kept.
+    pub chunk: u64,
 }
 
 /// What is read and permuted together, or a part of it.
@@ -69,10 +71,12 @@ impl Piece {
     }
 }
 
-/// How far a rank has come in what it was dealt: whole pieces, and rows of the next.
+/// How far a rank has come in what it was dealt: whole pieces, rows of the next that are done with, and rows of what came
+/// out behind those.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Position {
     pub pieces: u64,
+    pub done: u64,
     pub rows: u64,
 }
 
@@ -132,16 +136,24 @@ impl Order {
     }
 
     /// What is left of a share behind a position.
-    fn after(&self, share: Vec<Piece>, position: Position) -> impl Iterator<Item = Piece> {
-        let (mut rows, keeps_rows) = (position.rows, self.keeps_rows);
-        share.into_iter().skip(position.pieces as usize).map(move |mut piece| {
-            let rows = std::mem::take(&mut rows);
-            match keeps_rows && piece.end.is_some() {
-                true => piece.begin += rows,
-                false => piece.taken += rows,
-            }
-            piece
-        })
+    fn after(&self, share: Vec<Piece>, position: Position) -> Vec<Piece> {
+        let mut left = share.into_iter().skip(position.pieces as usize);
+        let Some(mut first) = left.next() else { return Vec::new() };
+        if self.keeps_rows && first.end.is_some() {
+            first.begin += position.rows;
+        } else {
+            first.begin += position.done;
+            first.taken = if position.done > 0 { position.rows } else { first.taken + position.rows };
+        }
+        let mut begun = vec![first];
+        if begun[0].taken > 0 && begun[0].rows().is_some_and(|rows| rows > self.chunk) {
+            // Only the chunk that was begun has to stay whole.
+            let taken = std::mem::take(&mut begun[0].taken);
+            let (chunk, rest) = begun.remove(0).split(self.chunk);
+            begun.extend([Piece { taken, ..chunk }, rest]);
+        }
+        begun.retain(|piece| piece.rows() != Some(0));
+        begun.into_iter().chain(left).collect()
     }
 
     fn left(&self, units: &[Unit], epoch: u64, before: &[Segment]) -> Vec<Piece> {

@@ -19,10 +19,15 @@ const GATHERED: usize = 16 << 10;
 pub(crate) struct Reading {
     pub pipeline: Pipeline,
     pub batch: usize,
-    pub local_shuffle: Option<(usize, u64)>,
+    /// How many rows are changed together, where they are not kept.
+    pub chunk: Option<usize>,
+    /// By which the rows of a chunk are mixed.
+    pub mixed_by: Option<u64>,
 }
 
 type Take<'a> = dyn FnMut(RecordBatch) -> Result<Flow, DataError> + 'a;
+/// With how many rows of the piece were done with before.
+type Give<'a> = dyn FnMut(u64, RecordBatch) -> Result<Flow, DataError> + 'a;
 
 /// What has to be in memory at once before anything of a piece can be handed over.
 pub(crate) fn window_bytes(piece: &Piece, source: &dyn Source) -> u64 {
@@ -32,44 +37,114 @@ pub(crate) fn window_bytes(piece: &Piece, source: &dyn Source) -> u64 {
     }
 }
 
-pub(crate) fn read(reading: &Reading, piece: &Piece, take: &mut Take<'_>) -> Result<(), DataError> {
+pub(crate) fn read(reading: &Reading, piece: &Piece, give: &mut Give<'_>) -> Result<(), DataError> {
     let Pipeline { source, transforms } = &reading.pipeline;
-    let mut untaken = Wanted { skip: piece.taken, left: None };
-    let mut mixer = reading.local_shuffle.map(|(rows, seed)| Mixer::new(rows, mix(seed, piece.units[0] as u64)));
-    let mut out = |block: RecordBatch| match untaken.part(block) {
-        (_, Some(block)) => take(block),
-        (_, None) => Ok(Flow::Continue),
-    };
-    let mut made = |block: RecordBatch| match &mut mixer {
-        Some(mixer) => mixer.push(block, reading.batch, &mut out),
-        None => out(block),
-    };
+    let mut change = Change { reading, piece, untaken: Wanted { skip: piece.taken, left: None }, done: 0, give };
     match (piece.key, piece.end) {
         // Counted rows are permuted first: only the part that is wanted is transformed.
         (Some(key), Some(end)) => {
             let window = collect(source, &piece.units, &[])?;
             let places = permutation(key, rows_of(&window));
             let places = &places[piece.begin as usize..end as usize];
-            gather(&window, places, reading.batch, &mut |block| transformed(transforms, block, &mut made))?;
+            let rows = reading.chunk.unwrap_or_else(|| GATHERED.next_multiple_of(reading.batch));
+            gather(&window, places, rows, &mut |block| change.carry_out(block)).map(drop)
         }
         (Some(key), None) => {
             let window = collect(source, &piece.units, transforms)?;
-            gather(&window, &permutation(key, rows_of(&window)), reading.batch, &mut made)?;
+            let rows = GATHERED.next_multiple_of(reading.batch);
+            gather(&window, &permutation(key, rows_of(&window)), rows, &mut |block| change.hand_over(block)).map(drop)
         }
         (None, _) => {
             let mut wanted = Wanted { skip: piece.begin, left: piece.rows() };
+            let mut chunks = Chunks { rows: reading.chunk, held: Vec::new() };
             for_each(source, &piece.units, &mut |block| {
                 let (flow, block) = wanted.part(block);
                 match block {
-                    Some(block) => Ok(flow.and(transformed(transforms, block, &mut made)?)),
+                    Some(block) => Ok(flow.and(chunks.push(block, &mut |chunk| change.carry_out(chunk))?)),
                     None => Ok(flow),
                 }
             })?;
+            chunks.flush(&mut |chunk| change.carry_out(chunk))
         }
     }
-    match mixer {
-        Some(mut mixer) => mixer.flush(reading.batch, &mut out).map(drop),
-        None => Ok(()),
+}
+
+/// What becomes of the chunks of a piece.
+struct Change<'a, 'b> {
+    reading: &'a Reading,
+    piece: &'a Piece,
+    untaken: Wanted,
+    done: u64,
+    give: &'a mut Give<'b>,
+}
+
+impl Change<'_, '_> {
+    fn carry_out(&mut self, chunk: RecordBatch) -> Result<Flow, DataError> {
+        let rows = chunk.num_rows() as u64;
+        let transforms = &self.reading.pipeline.transforms;
+        let flow = match self.reading.mixed_by {
+            None => transformed(transforms, chunk, &mut |block| self.hand_over(block))?,
+            Some(seed) => {
+                let mut blocks = Vec::new();
+                transformed(transforms, chunk, &mut |block| {
+                    blocks.push(block);
+                    Ok(Flow::Continue)
+                })?;
+                let key = mix(mix(seed, self.piece.units[0] as u64), self.piece.begin + self.done);
+                let size = GATHERED.next_multiple_of(self.reading.batch);
+                gather(&blocks, &permutation(key, rows_of(&blocks)), size, &mut |block| self.hand_over(block))?
+            }
+        };
+        self.done += rows;
+        Ok(flow)
+    }
+
+    fn hand_over(&mut self, block: RecordBatch) -> Result<Flow, DataError> {
+        match self.untaken.part(block) {
+            (_, Some(block)) => (self.give)(self.done, block),
+            (_, None) => Ok(Flow::Continue),
+        }
+    }
+}
+
+/// Blocks of a certain number of rows out of blocks of any.
+struct Chunks {
+    rows: Option<usize>,
+    held: Vec<RecordBatch>,
+}
+
+impl Chunks {
+    fn push(&mut self, block: RecordBatch, take: &mut Take<'_>) -> Result<Flow, DataError> {
+        let Some(rows) = self.rows else { return take(block) };
+        let mut block = block;
+        loop {
+            let missing = rows - rows_of(&self.held);
+            if block.num_rows() < missing {
+                if block.num_rows() > 0 {
+                    self.held.push(block);
+                }
+                return Ok(Flow::Continue);
+            }
+            self.held.push(block.slice(0, missing));
+            block = block.slice(missing, block.num_rows() - missing);
+            if take(together(&std::mem::take(&mut self.held))?)? == Flow::Stop {
+                return Ok(Flow::Stop);
+            }
+        }
+    }
+
+    fn flush(&mut self, take: &mut Take<'_>) -> Result<(), DataError> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        take(together(&std::mem::take(&mut self.held))?).map(drop)
+    }
+}
+
+fn together(blocks: &[RecordBatch]) -> Result<RecordBatch, DataError> {
+    match blocks {
+        [one] => Ok(one.clone()),
+        several => Ok(concat_batches(&several[0].schema(), several)?),
     }
 }
 
@@ -149,40 +224,16 @@ fn rows_of(blocks: &[RecordBatch]) -> usize {
     blocks.iter().map(RecordBatch::num_rows).sum()
 }
 
-/// The rows at these places of all blocks together, in pieces of a multiple of `batch` rows.
-fn gather(blocks: &[RecordBatch], places: &[u32], batch: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
-    let Some(first) = blocks.first() else { return Ok(Flow::Continue) };
-    let together = if blocks.len() == 1 { first.clone() } else { concat_batches(&first.schema(), blocks)? };
-    for part in places.chunks(GATHERED.next_multiple_of(batch)) {
-        let rows = UInt32Array::from(part.to_vec());
-        if take(take_record_batch(&together, &rows)?)? == Flow::Stop {
+/// The rows at these places of all blocks together, in blocks of so many rows.
+fn gather(blocks: &[RecordBatch], places: &[u32], rows: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
+    if blocks.is_empty() {
+        return Ok(Flow::Continue);
+    }
+    let whole = together(blocks)?;
+    for part in places.chunks(rows) {
+        if take(take_record_batch(&whole, &UInt32Array::from(part.to_vec()))?)? == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }
     Ok(Flow::Continue)
-}
-
-/// Mixes rows among their neighbours.
-struct Mixer {
-    rows: usize,
-    seed: u64,
-    windows: u64,
-    held: Vec<RecordBatch>,
-}
-
-impl Mixer {
-    fn new(rows: usize, seed: u64) -> Self {
-        Self { rows: rows.max(1), seed, windows: 0, held: Vec::new() }
-    }
-
-    fn push(&mut self, block: RecordBatch, batch: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
-        self.held.push(block);
-        if rows_of(&self.held) < self.rows { Ok(Flow::Continue) } else { self.flush(batch, take) }
-    }
-
-    fn flush(&mut self, batch: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
-        let held = std::mem::take(&mut self.held);
-        self.windows += 1;
-        gather(&held, &permutation(mix(self.seed, self.windows), rows_of(&held)), batch, take)
-    }
 }

@@ -6,6 +6,8 @@ use carril_data::Unit;
 use carril_data::order::{Order, Piece, Position, Segment, Shuffle, permutation};
 use proptest::prelude::*;
 
+const CHUNK: u64 = 7;
+
 /// A row by unit and place in it.
 type Row = (usize, u64);
 
@@ -56,7 +58,32 @@ impl Data {
             taken -= rows;
             position.pieces += 1;
         }
-        position
+        match share.get(position.pieces as usize) {
+            Some(piece) if !self.keeps => self.by_chunks(piece, position),
+            _ => position,
+        }
+    }
+
+    /// The same, with the chunks of the piece that are done with.
+    fn by_chunks(&self, piece: &Piece, position: Position) -> Position {
+        let whole = Piece { taken: 0, ..piece.clone() };
+        let mut before = piece.taken + position.rows;
+        let mut done = 0;
+        loop {
+            let end = piece.begin + done + CHUNK;
+            if whole.end.is_none_or(|all| end >= all) {
+                break;
+            }
+            let chunk = Piece { begin: piece.begin + done, end: Some(end), ..whole.clone() };
+            let rows = self.given_by(&chunk).len() as u64;
+            if before < rows {
+                break;
+            }
+            before -= rows;
+            done += CHUNK;
+        }
+        let rows = if done > 0 { before } else { position.rows };
+        Position { done, rows, ..position }
     }
 }
 
@@ -78,7 +105,7 @@ proptest! {
     ) {
         let data = Data { rows, counted, keeps };
         let units = data.units();
-        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps };
+        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps, chunk: CHUNK };
         let mut seen: BTreeMap<(Row, usize), u32> = BTreeMap::new();
         let mut before: Vec<Segment> = Vec::new();
         for (world, taken) in &changes {
@@ -120,11 +147,11 @@ proptest! {
     fn an_epoch_repeats_by_its_seed_and_differs_from_the_next(seed in any::<u64>()) {
         let units = Data { rows: vec![50; 40], counted: true, keeps: true }.units();
         for shuffle in [Shuffle::Units, Shuffle::Rows] {
-            let order = Order { shuffle, seed, window: 4000, keeps_rows: true };
+            let order = Order { shuffle, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
             prop_assert_eq!(order.epoch(&units, 3), order.epoch(&units, 3));
             prop_assert_ne!(order.epoch(&units, 3), order.epoch(&units, 4));
         }
-        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true };
+        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
         prop_assert_eq!(plain.epoch(&units, 3), plain.epoch(&units, 4));
     }
 }
@@ -132,7 +159,7 @@ proptest! {
 #[test]
 fn a_window_takes_as_many_units_as_fit() {
     let units = Data { rows: vec![10; 8], counted: true, keeps: true }.units();
-    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true };
+    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true, chunk: CHUNK };
     let windows: Vec<usize> = order.epoch(&units, 0).iter().map(|piece| piece.units.len()).collect();
     assert_eq!(windows, [3, 3, 2]);
 }

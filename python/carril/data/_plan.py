@@ -15,8 +15,12 @@ from carril.data._functions import Operation
 from carril.data._pool import Pool
 from carril.data.context import DataContext
 
+# Pieces, rows of the next that are done with, and rows of what came out behind those.
+Position = tuple[int, int, int]
+_POSITION = ("pieces", "done", "rows")
 # What one shuffled window may take of the budget: two are read while one is consumed.
 _WINDOWS = 4
+_CHUNKS, _SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 256, 16_384
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,9 @@ class Part:
     epoch: int = 0
     world: int = 1
     rank: int = 0
-    before: Sequence[Sequence[tuple[int, int]]] = ()
+    before: Sequence[Sequence[Position]] = ()
+    # Whether its position is asked for.
+    is_resumable: bool = False
 
 
 @dataclass
@@ -131,6 +137,13 @@ class Opened:
     def is_counted(self) -> bool:
         return self.plan.keeps_rows and all(rows is not None for rows, _ in self.source.units())
 
+    def _chunk(self) -> int:
+        """How many rows functions get together: few enough that parts can be cut, and a multiple of their batches."""
+        rows = sum(rows or 0 for rows, _ in self.source.units())
+        wanted = min(max(rows // _CHUNKS, _SMALLEST_CHUNK), _LARGEST_CHUNK)
+        batch = max((operation.batch_size or 1 for operation in self.plan.operations), default=1)
+        return -(-wanted // batch) * batch
+
     def stream(
         self,
         part: Part,
@@ -151,13 +164,14 @@ class Opened:
             "epoch": part.epoch,
             "world": part.world,
             "rank": part.rank,
-            "before": [[{"pieces": pieces, "rows": rows} for pieces, rows in segment] for segment in part.before],
+            "before": [[dict(zip(_POSITION, one, strict=True)) for one in segment] for segment in part.before],
             "batch_size": batch_size,
             "drop_last": drop_last,
             "threads": max(context.threads, *(operation.concurrency or 1 for operation in self.plan.operations), 1),
             "budget": budget,
             "window": budget // _WINDOWS,
             "local_shuffle": local_shuffle,
+            "chunk": self._chunk() if part.is_resumable else None,
         }
         native = Stream(self.source, self.transforms(), json.dumps(spec))
         return BatchStream(self, native, self.plan.limit)

@@ -3,12 +3,15 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from carril.data._plan import BatchStream, Part
+from carril.data._plan import BatchStream, Part, Position
 from carril.data.iterator import DataIterator
 
 if TYPE_CHECKING:
     from carril._native import Block
     from carril.data.dataset import Dataset, Schema
+
+
+_BEGINNING: Position = (0, 0, 0)
 
 
 class Shard(DataIterator):
@@ -22,10 +25,10 @@ class Shard(DataIterator):
         self._dataset, self._world, self._rank, self._seed = dataset, world, rank, seed
         self._meeting = meeting
         self._epoch = 0
-        self._before: Sequence[Sequence[tuple[int, int]]] = ()
-        self._position = (0, 0)
+        self._before: Sequence[Sequence[Position]] = ()
+        self._position = _BEGINNING
 
-    def goes_on_from(self, seed: int, epoch: int, before: Sequence[Sequence[tuple[int, int]]]) -> None:
+    def goes_on_from(self, seed: int, epoch: int, before: Sequence[Sequence[Position]]) -> None:
         self._seed, self._epoch, self._before = seed, epoch, before
 
     def position(self) -> dict[str, Any]:
@@ -40,7 +43,7 @@ class Shard(DataIterator):
     def _blocks(
         self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
     ) -> "Iterator[Block]":
-        part = Part(self._epoch, self._world, self._rank, self._before)
+        part = Part(self._epoch, self._world, self._rank, self._before, is_resumable=True)
         stream = self._dataset._open().stream(
             part,
             batch_size=batch_size,
@@ -49,13 +52,13 @@ class Shard(DataIterator):
             seed=self._seed,
             share_of_budget=self._world,
         )
-        self._position = (0, 0)
+        self._position = _BEGINNING
         for block, self._position in self._together(stream):  # noqa: B020
             yield block
         # A pass that was left before its end is gone on with after a restart, and not by the next pass.
-        self._epoch, self._before, self._position = self._epoch + 1, (), (0, 0)
+        self._epoch, self._before, self._position = self._epoch + 1, (), _BEGINNING
 
-    def _together(self, stream: BatchStream) -> "Iterator[tuple[Block, tuple[int, int]]]":
+    def _together(self, stream: BatchStream) -> "Iterator[tuple[Block, Position]]":
         """The batches, each with the position behind it: as many as every rank has."""
         batches = ((block, stream.native.position()) for block in stream)
         if self._world == 1 or self._meeting is None or stream.native.is_counted:

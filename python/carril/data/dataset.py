@@ -326,7 +326,7 @@ class Dataset(DataIterator):
         ]
         lines += [f"{operation.kind}({operation.name})" for operation in self._plan.operations]
         if self._last is not None:
-            pieces, rows = self._last.native.position()
+            pieces, _, rows = self._last.native.position()
             lines.append(f"last pass: {pieces} of {self._last.native.pieces} pieces, and {rows} rows of the next")
         return "\n".join(lines)
 

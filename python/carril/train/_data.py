@@ -107,17 +107,21 @@ def _left(name: str, checkpoint: str | None) -> list[dict[str, Any]]:
     return [one for one in ranks if one is not None]
 
 
-def _together(ranks: list[dict[str, Any]]) -> tuple[int, int, list[list[tuple[int, int]]]]:
+def _together(ranks: list[dict[str, Any]]) -> tuple[int, int, list[list[tuple[int, int, int]]]]:
     """The seed, the epoch, and what was read of it."""
     epoch = min(one["epoch"] for one in ranks)
     behind = next(one for one in ranks if one["epoch"] == epoch)
     # A rank that is in the next epoch already has read all that it was dealt of this one.
-    everything = (1 << 62, 0)
-    segment = [tuple(one["position"]) if one["epoch"] == epoch else everything for one in ranks]
-    before = [[tuple(position) for position in old] for old in behind["before"]]
-    if any(position != (0, 0) for position in segment):
+    segment = [_position(one["position"]) if one["epoch"] == epoch else (1 << 62, 0, 0) for one in ranks]
+    before = [[_position(one) for one in old] for old in behind["before"]]
+    if any(position != (0, 0, 0) for position in segment):
         before.append(segment)
     return behind["seed"], epoch, before
+
+
+def _position(given: list[int]) -> tuple[int, int, int]:
+    pieces, done, rows = given
+    return pieces, done, rows
 
 
 def position() -> str | None:

@@ -143,6 +143,9 @@ struct StreamSpec {
     threads: usize,
     budget: u64,
     window: u64,
+    /// How many rows are changed together, where a position may be asked for.
+    #[serde(default)]
+    chunk: Option<usize>,
     #[serde(default)]
     local_shuffle: Option<usize>,
 }
@@ -174,7 +177,10 @@ impl Stream {
         let is_counted = pipeline.is_counted();
         // Rows that are mixed with their neighbours are not in the order in which they were read.
         let keeps_rows = is_counted && spec.local_shuffle.is_none();
-        let order = Order { shuffle: spec.shuffle, seed: spec.seed, window: spec.window, keeps_rows };
+        let chunk = spec.chunk.max(spec.local_shuffle).filter(|_| !keeps_rows);
+        let rows_of_a_chunk = chunk.map_or(u64::MAX, |rows| rows as u64);
+        let order =
+            Order { shuffle: spec.shuffle, seed: spec.seed, window: spec.window, keeps_rows, chunk: rows_of_a_chunk };
         let units = source.inner.units();
         let pieces: Vec<Piece> = order.share(units, spec.epoch, &spec.before, spec.world, spec.rank);
         let rest = order.rest(units, spec.epoch, &spec.before, spec.world);
@@ -182,7 +188,8 @@ impl Stream {
             threads: spec.threads,
             budget: spec.budget,
             batch: spec.batch_size.unwrap_or(1),
-            local_shuffle: spec.local_shuffle.map(|rows| (rows, spec.seed ^ spec.epoch)),
+            chunk,
+            mixed_by: spec.local_shuffle.map(|_| spec.seed ^ spec.epoch),
         };
         let count = pieces.len();
         let stream = carril_data::Stream::start(pipeline, pieces, options);
@@ -202,10 +209,10 @@ impl Stream {
         }
     }
 
-    /// Pieces and rows of the next that were handed over.
-    fn position(&self) -> (u64, u64) {
-        let Position { pieces, rows } = self.batches.lock().unwrap_or_else(PoisonError::into_inner).position();
-        (pieces, rows)
+    /// What was handed over: pieces, rows of the next that are done with, and rows of what came out behind those.
+    fn position(&self) -> (u64, u64, u64) {
+        let Position { pieces, done, rows } = self.batches.lock().unwrap_or_else(PoisonError::into_inner).position();
+        (pieces, done, rows)
     }
 
     #[getter]
