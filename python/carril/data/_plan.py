@@ -20,6 +20,8 @@ Position = tuple[int, int, int]
 _POSITION = ("pieces", "done", "rows")
 # What one shuffled window may take of the budget: two are read while one is consumed.
 _WINDOWS = 4
+# Larger ones take longer to the first batch, and mix better.
+_LARGEST_WINDOW = 64 << 20
 _CHUNKS, _SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 256, 16_384
 
 
@@ -169,7 +171,7 @@ class Opened:
             "drop_last": drop_last,
             "threads": max(context.threads, *(operation.concurrency or 1 for operation in self.plan.operations), 1),
             "budget": budget,
-            "window": budget // _WINDOWS,
+            "window": min(budget // _WINDOWS, _LARGEST_WINDOW),
             "local_shuffle": local_shuffle,
             "chunk": self._chunk() if part.is_resumable else None,
         }
