@@ -126,9 +126,7 @@ def _with_earlier(earlier: dict[str, Any], sections: list[Section], order: list[
     )
 
 
-def write(
-    directory: Path, measured: list[Section], versions: dict[str, dict[str, str]], order: list[str]
-) -> None:
+def write(directory: Path, measured: list[Section], versions: dict[str, dict[str, str]], order: list[str]) -> None:
     """Writes `results.json` and `RESULTS.md`. A run of some measures leaves the others as they were."""
     facts = machine()
     earlier = _earlier(directory)
