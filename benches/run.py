@@ -199,7 +199,7 @@ def main() -> int:
     if arguments.quick or arguments.no_ray:
         print("note: a partial run: `results.json` and `RESULTS.md` stay as they are", file=sys.stderr)
     else:
-        tables.write(Path(__file__).resolve().parent, sections, versions, repeats, list(NAMES))
+        tables.write(Path(__file__).resolve().parent, sections, versions, list(NAMES))
     missed = [section.name for section in sections if not section.passed]
     if missed:
         print(f"not passed: {', '.join(missed)}", file=sys.stderr)

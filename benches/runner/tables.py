@@ -37,6 +37,12 @@ class Section:
     date: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"))
 
     @property
+    def turns(self) -> int | None:
+        """How often our side ran, where contenders ran in turns."""
+        ours = self.samples.get("ours") if isinstance(self.samples, dict) else None
+        return len(ours) if isinstance(ours, list) else None
+
+    @property
     def passed(self) -> bool:
         return not self.failures and all(bar.passed for bar in self.bars)
 
@@ -120,9 +126,7 @@ def _with_earlier(earlier: dict[str, Any], sections: list[Section], order: list[
     )
 
 
-def write(
-    directory: Path, measured: list[Section], versions: dict[str, dict[str, str]], repeats: int, order: list[str]
-) -> None:
+def write(directory: Path, measured: list[Section], versions: dict[str, dict[str, str]], order: list[str]) -> None:
     """Writes `results.json` and `RESULTS.md`. A run of some measures leaves the others as they were."""
     facts = machine()
     earlier = _earlier(directory)
@@ -133,7 +137,6 @@ def write(
         "date": date,
         "machine": facts,
         "versions": versions,
-        "repeats": repeats,
         "measures": [asdict(section) | {"passed": section.passed} for section in sections],
     }
     (directory / "results.json").write_text(json.dumps(record, indent=2) + "\n")
@@ -147,12 +150,13 @@ def write(
             for who, what in versions.items()
         ),
         "",
-        f"Contenders run in turns, {repeats} times each; the number is the median, with the range in brackets.",
+        "Contenders run in turns, as many as each table says; the number is the median, with the range in brackets.",
         "CPU seconds are those of every process that the command started, daemons included.",
         "Each environment has compiled bytecode.",
         "",
     ]
     for section in sections:
         title, *rest = section_lines(section)
-        lines += [title, "", f"Measured on {section.date}.", *rest]
+        turns = "" if section.turns is None else f", in {section.turns} turn{'s' if section.turns > 1 else ''}"
+        lines += [title, "", f"Measured on {section.date}{turns}.", *rest]
     (directory / "RESULTS.md").write_text("\n".join(lines).rstrip() + "\n")

@@ -342,3 +342,44 @@ def test_the_package_imports_no_tracker(scripts: Scripts) -> None:
         """
     )
     assert output == "[]\n"
+
+
+SEARCH = """
+    import mlflow, wandb
+    from carril import tune
+    from carril.integrations.mlflow import MLflowLoggerCallback
+    from carril.integrations.wandb import WandbLoggerCallback
+
+    def trial(config):
+        for step in range(3):
+            tune.report({"loss": config["rate"] + step})
+        if config["rate"] == 3:
+            raise ValueError("on purpose")
+
+    if __name__ == "__main__":
+        uri = os.environ["DATABASE"]
+        callbacks = [MLflowLoggerCallback(uri, experiment_name="search"), WandbLoggerCallback(project="search")]
+        run_config = tune.RunConfig(name="search", callbacks=callbacks, verbose=0)
+        space = {"rate": tune.grid_search([1, 2, 3])}
+        grid = tune.Tuner(trial, param_space=space, run_config=run_config).fit()
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        found = client.search_runs([client.get_experiment_by_name("search").experiment_id])
+        print("RESULT" + json.dumps({
+            run.data.params["rate"]: [
+                run.info.status, [point.value for point in client.get_metric_history(run.info.run_id, "loss")]
+            ]
+            for run in found
+        }))
+"""
+
+
+def test_each_trial_of_a_search_is_a_run_of_its_own(scripts: Scripts) -> None:
+    database = f"sqlite:///{scripts.directory / 'mlflow.db'}"
+    done = scripts.run(REPORTS + SEARCH, DATABASE=database, WANDB_MODE="offline", WANDB_SILENT="true")
+    assert outcome(done) == {
+        "1": ["FINISHED", [1.0, 2.0, 3.0]],
+        "2": ["FINISHED", [2.0, 3.0, 4.0]],
+        "3": ["FAILED", [3.0, 4.0, 5.0]],
+    }
+    sent = [file.read_bytes() for file in (scripts.storage / "search").glob("*/wandb/offline-run-*/run-*.wandb")]
+    assert len(sent) == 3 and all(b"search" in data and b"loss" in data for data in sent)

@@ -286,8 +286,8 @@ def test_in_a_population_a_bad_trial_goes_on_from_a_good_one(storage: Path) -> N
     records = lines(storage / "search" / "trials.jsonl")
     exploited = [record for record in records if record["event"] == "exploited"]
     assert exploited and exploited[0]["trial"] == 0 and exploited[0]["from"] == 1, records
-    # Without the help of the better one it would have come to 60.
-    assert grid[0].metrics["score"] > 120
+    # By itself it comes to 60. How far the better one is when it is copied, and what becomes of the rate, is chance.
+    assert grid[0].metrics["score"] > 60
     assert all(result.metrics["training_iteration"] >= 60 for result in grid)
     assert (storage / "search" / "pbt_global.txt").exists()
 

@@ -174,7 +174,7 @@ def test_without_a_metric_the_last_to_end_are_shown() -> None:
 
 def test_drawing_costs_the_same_for_ten_thousand_trials() -> None:
     def cost(count: int) -> float:
-        shows = console(verbose=0, total=count)
+        shows = console(total=count, reporter=CLIReporter(max_report_frequency=100_000))
         for number in range(count):
             shows.trial(view(number, "terminated", 1 / (number + 1)))
         for number in range(count, count + 8):

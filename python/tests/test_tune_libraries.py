@@ -18,8 +18,10 @@ from typing import Any
 
 import pytest
 
+import carril
 from carril import tune
 from carril.exceptions import ConfigError
+from carril.tune import RunConfig, TuneConfig, Tuner
 from carril.tune.search import Repeater, Searcher, create_searcher
 from carril.tune.search.sample import is_valid
 
@@ -49,6 +51,17 @@ PACKAGES = {
     "zoopt": ["zoopt"],
 }
 CONDITIONAL = {"bohb", "hyperopt", "nevergrad", "optuna"}
+# How many results the library itself has.
+OBSERVED: dict[str, Callable[[Any], int]] = {
+    "ax": lambda searcher: sum(trial.status.is_completed for trial in searcher._client.experiment.trials.values()),
+    "bayesopt": lambda searcher: len(searcher._optimizer.space),
+    "bohb": lambda searcher: sum(map(len, searcher._generator.losses.values())),
+    "hebo": lambda searcher: len(searcher._optimizer.X),
+    "hyperopt": lambda searcher: sum(loss is not None for loss in searcher._history.losses()),
+    "nevergrad": lambda searcher: searcher._optimizer.num_tell,
+    "optuna": lambda searcher: sum(trial.state.name == "COMPLETE" for trial in searcher._study.trials),
+    "zoopt": lambda searcher: searcher._optimizer.complete_num,
+}
 # The others draw from generators of their own in a model that is fitted anew.
 REPEATABLE = {"bayesopt", "bohb", "hyperopt", "nevergrad", "optuna", "zoopt"}
 
@@ -227,11 +240,62 @@ def takes_its_own_space(name: str) -> None:
         searcher.on_trial_complete(str(number), {"loss": config["x"]})
 
 
+def listening(searcher: Any) -> tuple[list[tuple[str, float]], dict[str, float]]:
+    """What the searcher hears from now on: the reports, and the trials that have ended."""
+    reports: list[tuple[str, float]] = []
+    ended: dict[str, float] = {}
+
+    class Listening(type(searcher)):  # type: ignore[misc]
+        def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+            reports.append((trial_id, result["loss"]))
+            super().on_trial_result(trial_id, result)
+
+        def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
+            assert trial_id not in ended and not error
+            ended[trial_id] = result["loss"]
+            super().on_trial_complete(trial_id, result, error)
+
+    searcher.__class__ = Listening
+    return reports, ended
+
+
+def runs_twenty_trials(name: str, directory: Path) -> None:
+    """A whole search, several trials at a time, of which the searcher hears everything once."""
+    space, searcher = bowl(name), made(name)
+    reports, ended = listening(searcher)
+
+    def train(config: dict[str, Any]) -> None:
+        for step in (2, 1, 0):
+            tune.report({"loss": loss_of(config) + step})
+
+    carril.init(num_cpus=4)
+    try:
+        grid = Tuner(
+            train,
+            param_space=space,
+            tune_config=TuneConfig(num_samples=20, search_alg=searcher, max_concurrent_trials=3),
+            run_config=RunConfig(name=name, storage_path=str(directory), verbose=0),
+        ).fit()
+    finally:
+        carril.shutdown()
+    assert (len(grid), grid.num_terminated, grid.errors) == (20, 20, [])
+    losses = {result.trial_id: result.metrics["loss"] for result in grid}
+    for result in grid:
+        assert is_valid(space, result.config), result.config
+        assert losses[result.trial_id] == loss_of(result.config)
+    assert ended == losses
+    assert sorted(reports) == sorted((trial, loss + step) for trial, loss in losses.items() for step in (0, 1, 2))
+    assert OBSERVED[name](searcher) == 20
+    best = grid.get_best_result("loss", "min")
+    assert (best.trial_id, best.metrics["loss"]) == min(losses.items(), key=lambda item: item[1])
+
+
 CHECKS: dict[str, Callable[[str, Path], None]] = {
     "searches_and_goes_on": searches_and_goes_on,
     "runs_several_at_a_time": lambda name, _: runs_several_at_a_time(name),
     "learns_what_was_measured_before": lambda name, _: learns_what_was_measured_before(name),
     "refuses": lambda name, _: refuses(name),
+    "runs_twenty_trials": runs_twenty_trials,
     "takes_its_own_space": lambda name, _: None if name == "optuna" else takes_its_own_space(name),
 }
 

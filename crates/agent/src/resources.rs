@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use carril_types::{ResourceError, Resources};
 
@@ -93,16 +94,26 @@ fn available_memory(root: &Path, meminfo: &Path) -> u64 {
     limit.map_or(host, |limit| limit.min(host))
 }
 
+/// Where the kernel counts the processes that it has ended: looked for once, since it is read at every start of a worker.
+static COUNTER: Mutex<Option<PathBuf>> = Mutex::new(None);
+
 /// How many processes the kernel has ended in the nearest cgroup that counts them, and which that is.
 pub(crate) fn memory_kills() -> Option<(u64, PathBuf)> {
-    let root = Path::new("/sys/fs/cgroup");
-    cgroups(root, "memory").into_iter().find_map(|directory| {
-        let count = ["memory.events", "memory.oom_control"].iter().find_map(|name| {
-            let text = fs::read_to_string(directory.join(name)).ok()?;
-            text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
-        });
-        count.map(|count| (count, directory))
-    })
+    let count_in = |file: &Path| {
+        let text = fs::read_to_string(file).ok()?;
+        text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok())
+    };
+    let mut known = COUNTER.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((count, file)) = known.as_ref().and_then(|file| Some((count_in(file)?, file))) {
+        return Some((count, file.parent()?.to_owned()));
+    }
+    let (count, file) = cgroups(Path::new("/sys/fs/cgroup"), "memory").into_iter().find_map(|directory| {
+        let files = ["memory.events", "memory.oom_control"].map(|name| directory.join(name));
+        files.into_iter().find_map(|file| Some((count_in(&file)?, file)))
+    })?;
+    let directory = file.parent()?.to_owned();
+    *known = Some(file);
+    Some((count, directory))
 }
 
 /// What the limit of that cgroup is.

@@ -12,8 +12,7 @@ use crate::error::StoreError;
 
 pub(crate) struct CsvFile {
     path: PathBuf,
-    /// Opened with the first row: a file that is made empty and replaced costs two.
-    file: Option<File>,
+    file: File,
     columns: Vec<String>,
     index: HashMap<String, usize>,
     cells: Vec<String>,
@@ -27,8 +26,9 @@ impl CsvFile {
             Ok(text) => text.lines().next().map(split_row).unwrap_or_default(),
             Err(_) => Vec::new(),
         };
+        let file = File::options().create(true).append(true).open(path).map_err(StoreError::io("open", path))?;
         let index = columns.iter().cloned().zip(0..).collect();
-        Ok(Self { path: path.to_owned(), file: None, columns, index, cells: Vec::new(), buffer: String::new() })
+        Ok(Self { path: path.to_owned(), file, columns, index, cells: Vec::new(), buffer: String::new() })
     }
 
     pub fn append(&mut self, metrics: &Metrics) -> Result<(), StoreError> {
@@ -61,17 +61,7 @@ impl CsvFile {
     }
 
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => {
-                let options = File::options().create(true).append(true).clone();
-                none.insert(options.open(&self.path).map_err(StoreError::io("open", &self.path))?)
-            }
-        };
-        file.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &self.path))?;
+        self.file.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &self.path))?;
         self.buffer.clear();
         Ok(())
     }
@@ -90,7 +80,7 @@ impl CsvFile {
         let part = self.path.with_extension("csv.part");
         fs::write(&part, text).map_err(StoreError::io("write", &part))?;
         fs::rename(&part, &self.path).map_err(StoreError::io("make", &self.path))?;
-        self.file = None;
+        self.file = File::options().append(true).open(&self.path).map_err(StoreError::io("open", &self.path))?;
         Ok(())
     }
 }

@@ -59,7 +59,8 @@ class WandbLoggerCallback(UserCallback):
     def on_start(self, run_context: "RunContext") -> None:
         options: dict[str, Any] = {
             "project": self.project,
-            "group": self.group,
+            # The trials of a search stand together.
+            "group": self.group or _experiment(run_context),
             "name": run_context.name,
             "config": dict(run_context.train_loop_config or {}),
             "dir": run_context.path or None,
@@ -92,6 +93,11 @@ class WandbLoggerCallback(UserCallback):
         if self._run is not None:
             self._run.finish(exit_code=0 if result.error is None else 1)
             self._run = None
+
+
+def _experiment(run_context: "RunContext") -> str | None:
+    experiment = run_context.run_config.name
+    return experiment if experiment != run_context.name else None
 
 
 def setup_wandb(

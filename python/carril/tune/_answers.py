@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from carril._internal import spec
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._locations import is_uri, joined
+from carril.tune._per_trial import callbacks_of
 from carril.tune._plan import asks_resources
 from carril.tune._space import resolve
 from carril.tune._stored import look_up, read_experiment
@@ -50,7 +51,7 @@ class Answers:
         self._heard: set[int] = set()
         self._next_save = 0.0
         self._steps = 0
-        self._callbacks = list(plan.run_config.callbacks)
+        self._callbacks = callbacks_of(plan.run_config)
         self._base = _constants_of(plan.space) if plan.asks_searcher else {}
         # With which the ids of the trials begin: those of an experiment that goes on have the first one's.
         self._prefix = run.run_id[:5]

@@ -76,6 +76,8 @@ class TuneConsole:
                 self._options = reporter.options
                 metric, mode, total = reporter.metric, reporter.mode, reporter.total_samples
             self._asked = reporter if is_asked(reporter) else None
+        # Nobody looks: what happens is not even counted.
+        self._silent = verbose == 0 and not keeps_output and self._asked is None
         self._trials = Trials(metric, mode, self._options.metric_columns or ())
         self._view = ExperimentView(name, self._trials, total, self._options)
         self._display = self._open(verbose > 0 or keeps_output, verbose > 0 and self._asked is None)
@@ -118,6 +120,8 @@ class TuneConsole:
 
     def trial(self, view: TrialView) -> None:
         """A trial that is new, or has changed."""
+        if self._silent:
+            return
         before = self._trials.get(view.number)
         self._trials.put(view)
         self._changed = True

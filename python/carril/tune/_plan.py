@@ -188,10 +188,11 @@ def _take_scheduler(plan: Plan) -> None:
 
 
 def _check_callbacks(callbacks: list[Any]) -> None:
+    from carril.train._callbacks import UserCallback
     from carril.tune.callback import Callback
 
     for callback in callbacks:
-        if not isinstance(callback, Callback):
+        if not isinstance(callback, Callback | UserCallback):
             raise ConfigError(
                 f"`RunConfig.callbacks` holds {kind_of(callback)}: it must be a `carril.tune.Callback`",
                 hints=["derive its class from `carril.tune.Callback`, and give an instance"],

@@ -196,6 +196,20 @@ fn in_step_those_that_all_came_too_far_go_on() {
 }
 
 #[test]
+fn in_step_nobody_is_compared_before_its_interval_is_over() {
+    let configs = [config(&[("x", Value::Float(1.0))]), config(&[("x", Value::Float(2.0))])];
+    let four = PbtOptions { synch: true, perturbation_interval: 4.0, ..options() };
+    let mut pbt = population(four, one("x", uniform()), &configs);
+    for (time, is_over) in [(3.0, false), (6.0, true), (9.0, false), (12.0, true), (15.0, false), (18.0, true)] {
+        let waits = if is_over { Decision::Pause } else { Decision::Continue };
+        assert_eq!(tell(&mut pbt, 0, time, 1.0), waits, "at {time}");
+        assert_eq!(matches!(tell(&mut pbt, 1, time, 0.0), Decision::Exploit { .. }), is_over, "at {time}");
+        pbt.choose(&[], &ids(&[0]));
+        pbt.choose(&[], &ids(&[1]));
+    }
+}
+
+#[test]
 fn a_trial_that_could_not_go_on_from_another_is_as_it_was() {
     let configs = [config(&[("x", Value::Float(1.0))]), config(&[("x", Value::Float(2.0))])];
     let mut pbt = population(options(), one("x", uniform()), &configs);

@@ -5,7 +5,8 @@
 //!
 //! PBT-1: only a trial of the worst quantile is replaced, and only by one of the best.
 //! PBT-2: every value of a new config is within its domain. (Ray multiplies past the bounds.)
-//! PBT-3: with `synch`, nobody is replaced before all that live have come as far; one that ends keeps nobody waiting.
+//! PBT-3: with `synch`, nobody is replaced before all that live have come as far, which is an interval further than the one ahead
+//!   was the last time; one that ends keeps nobody waiting.
 //! PBT-4: a trial that has ended is neither replaced nor copied.
 //! PBT-5: while others wait, a trial runs for one interval at a time, and who was trained least runs next.
 
@@ -217,12 +218,9 @@ impl Pbt {
             let (decision, why) = self.exploit(trial, &best);
             self.orders.push((trial, decision, why));
         }
+        // From the one that came furthest: else it would be compared again before its interval is over, or wait for nothing.
         let furthest = self.population.values().map(|member| member.trained).fold(0.0, f64::max);
-        self.next_synch = (self.next_synch + self.options.perturbation_interval).max(furthest);
-        if self.missing() == 0 {
-            // All came further than they had to: nobody would run, and all would wait for each other.
-            self.next_synch = furthest + self.options.perturbation_interval;
-        }
+        self.next_synch = furthest + self.options.perturbation_interval;
     }
 
     fn exploit(&mut self, trial: TrialId, best: &[TrialId]) -> Explained {

@@ -1,0 +1,76 @@
+"""Callbacks of training in a search: each trial is a run to them, and has a copy of the callback for itself.
+
+So Weights & Biases and MLflow, or a user's own `UserCallback`, tell of each trial what they tell of a run.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from carril.train._callbacks import RunContext, UserCallback
+from carril.tune.callback import Callback
+from carril.tune.logger.logger import LoggerCallback
+
+if TYPE_CHECKING:
+    from carril.train._config import RunConfig
+    from carril.tune.schedulers._trial import Trial
+
+
+def callbacks_of(run_config: "RunConfig") -> list[Callback]:
+    """Those of a search, with those of training made into such."""
+    given = run_config.callbacks
+    return [PerTrial(one, run_config) if isinstance(one, UserCallback) else one for one in given]
+
+
+def _copied(callback: UserCallback) -> UserCallback:
+    # Not by `copy`, which leaves out what must not be pickled: a key.
+    made = object.__new__(type(callback))
+    vars(made).update(vars(callback))
+    return made
+
+
+class PerTrial(LoggerCallback):
+    """Calls a copy of `callback` for each trial."""
+
+    def __init__(self, callback: UserCallback, run_config: "RunConfig") -> None:
+        self._callback, self._run_config = callback, run_config
+        self._begun: dict[str, tuple[UserCallback, RunContext]] = {}
+
+    def log_trial_start(self, trial: "Trial") -> None:
+        # One that was paused goes on as the same run.
+        if trial.trial_id not in self._begun:
+            context = self._context(trial)
+            own = _copied(self._callback)
+            self._begun[trial.trial_id] = (own, context)
+            own.on_start(context)
+
+    def log_trial_result(self, iteration: int, trial: "Trial", result: dict[str, Any]) -> None:
+        if (own := self._begun.get(trial.trial_id)) is not None:
+            reported = {name: value for name, value in result.items() if name != "config"}
+            own[0].after_report(own[1], [reported], None)
+
+    def log_trial_save(self, trial: "Trial") -> None:
+        own = self._begun.get(trial.trial_id)
+        if own is not None and trial.checkpoint is not None:
+            own[0].on_checkpoint(own[1], trial.checkpoint, dict(trial.last_result))
+
+    def log_trial_end(self, trial: "Trial", failed: bool = False) -> None:
+        from carril.exceptions import UserCodeError
+        from carril.train._result import Metrics, Result
+
+        own = self._begun.pop(trial.trial_id, None)
+        if own is not None:
+            error = UserCodeError(trial.error or "the trial failed") if failed else None
+            result = Result(Metrics(trial.last_result), trial.checkpoint, error, trial.local_path)
+            own[0].on_end(own[1], result)
+
+    def _context(self, trial: "Trial") -> RunContext:
+        from carril.train._config import ScalingConfig
+
+        return RunContext(
+            run_id=trial.trial_id,
+            run_config=self._run_config,
+            train_loop_config=trial.config,
+            scaling_config=ScalingConfig(num_workers=1),
+            backend_config=None,
+            name=trial.trial_name,
+            path=trial.local_path or "",
+        )
