@@ -1,7 +1,7 @@
 """An HTTP proxy that gets in the way, between a client and an S3 server: in threads of the test's own process.
 
 Faults by rate are spread by a seed: of every 1/rate requests one is struck, so that a rate of a tenth does fire within
-ten requests, wherever it does. Besides those a test can hold requests until it lets them go, refuse them, cut everything
+ten requests, wherever it does. Besides those a test can strike one request, hold requests until it lets them go, refuse them, cut everything
 off for a while, and slow everything down. Whatever was injected is counted: a test asserts that its faults fired.
 """
 
@@ -117,6 +117,7 @@ class FaultyProxy:
         self._rates = dict(rates or {})
         self._struck: dict[str, tuple[int, int]] = {}
         self._count = 0
+        self._one = (0, "")
         self.holds: list[Hold] = []
         self._refused: list[tuple[re.Pattern[str], int, str]] = []
         self._dark_until = 0.0
@@ -145,6 +146,11 @@ class FaultyProxy:
     def strike(self, rates: Mapping[str, float]) -> None:
         """From here on, these faults at these rates."""
         self._rates = dict(rates)
+
+    def strike_one(self, number: int, fault: str) -> None:
+        """The number-th request from here on gets this fault."""
+        with self._lock:
+            self._one = (self._count + number, fault)
 
     def black_out(self, seconds: float) -> None:
         """Every connection is cut, and every new one, for so long."""
@@ -256,6 +262,8 @@ class FaultyProxy:
             return f"refused with {status} {code}"
         with self._lock:
             self._count += 1
+            if self._count == self._one[0]:
+                return self._one[1]
             struck = [fault for fault in FAULTS if self._rates.get(fault) and self._is_struck(fault)]
         return struck[0] if struck else ""
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from checkpoint_runs import InBackground, committed_steps, saves, step_of
 from conftest import wait_until
-from faulty_proxy import RESET_REQUEST, RESET_RESPONSE, SLOW_DOWN, TRUNCATED, FaultyProxy
+from faulty_proxy import FAULTS, RESET_REQUEST, RESET_RESPONSE, SLOW_DOWN, TRUNCATED, FaultyProxy
 from runs import NO_RESTART, fit, trainer
 from s3_server import (  # noqa: F401
     Place,
@@ -49,6 +49,26 @@ def test_no_run_fails_and_nothing_is_lost_under_503s_and_resets(
     assert result.metrics is not None and result.metrics["step"] == steps - 1
     assert result.checkpoint is not None and step_of(result.checkpoint) == steps - 1
     assert [metrics["step"] for _, metrics in result.best_checkpoints] == list(range(steps))
+
+
+def test_each_request_of_a_run_may_fail_once(proxied: Proxied, place: Place) -> None:
+    proxy, steps = proxied(), [0, 1, 2]
+    fit(saves(), place.uri, config={"steps": len(steps)}, name="counted")
+    numbers = range(1, len(proxy.requests) + 1)
+    fired = 0
+    for number in numbers:
+        # Each request with each fault, or in short runs with one of them in turn.
+        for fault in FAULTS if LONG else [FAULTS[number % len(FAULTS)]]:
+            made, injected = len(proxy.requests), proxy.injected[fault]
+            proxy.strike_one(number, fault)
+            name = f"struck-{number}-{FAULTS.index(fault)}"
+            result = fit(saves(), place.uri, config={"steps": len(steps)}, name=name)
+            # How many requests there are, and in which order, is not quite the same in every run.
+            assert proxy.injected[fault] - injected == (number <= len(proxy.requests) - made), (number, fault)
+            fired += proxy.injected[fault] - injected
+            assert committed_steps(place.directory / name) == steps, (number, fault)
+            assert result.checkpoint is not None and step_of(result.checkpoint) == steps[-1], (number, fault)
+    assert fired > 0.9 * len(numbers) * (len(FAULTS) if LONG else 1)
 
 
 def test_what_is_sent_twice_because_the_answer_was_cut_is_there_once_and_right(

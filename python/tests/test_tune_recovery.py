@@ -128,7 +128,7 @@ def test_a_driver_that_is_killed_at_any_point_goes_on_by_the_same_script(
 
 
 REMEMBERS = """
-import sys, time
+import os, sys
 from carril import tune
 from carril.tune import RunConfig, TuneConfig, Tuner
 from carril.tune.search import Searcher
@@ -151,8 +151,10 @@ class Records(Searcher):
         self.ended.append(parameters["x"])
 
 def train(config):
+    # The others are under way when the driver is killed.
+    while config["x"] > {ended} and not os.path.exists({go!r}):
+        os.sched_yield()
     tune.report({{"loss": 1.0}})
-    time.sleep(0.02)
 
 if __name__ == "__main__":
     searcher = Records()
@@ -170,7 +172,8 @@ def test_a_searcher_of_the_users_hears_of_every_trial_once_though_its_driver_was
     scripts: Scripts, tmp_path: Path, ended: int
 ) -> None:
     storage = tmp_path / "storage"
-    text = REMEMBERS.format(storage=str(storage))
+    go = tmp_path / "go"
+    text = REMEMBERS.format(storage=str(storage), ended=ended, go=str(go))
     first = scripts.start(text)
     records = storage / "search" / "trials.jsonl"
     wait_until(
@@ -179,4 +182,6 @@ def test_a_searcher_of_the_users_hears_of_every_trial_once_though_its_driver_was
     )
     os.kill(first.pid, signal.SIGKILL)
     first.finish()
+    assert records.read_text().count('"event": "ended"') == ended, "it was killed in the middle"
+    go.touch()
     assert "heard 8" in scripts.run(text)

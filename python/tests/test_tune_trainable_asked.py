@@ -11,7 +11,8 @@ from trial_session import Counting, Session, TrialStopped, session_fixture  # no
 
 from carril._internal.pickling import dumps, loads
 from carril.exceptions import ConfigError, ConfigTypeError
-from carril.train import Checkpoint, ScalingConfig
+from carril.train import Checkpoint, RunConfig, RunContext, ScalingConfig, UserCallback
+from carril.tune._per_trial import callbacks_of
 from carril.tune.callback import Callback
 from carril.tune.logger import CSVLoggerCallback, LoggerCallback
 from carril.tune.schedulers._trial import Trial
@@ -189,6 +190,43 @@ def test_a_logger_is_told_in_fewer_words() -> None:
     logger.on_trial_error(iteration=3, trials=[trial], trial=trial)
     assert told == [("start", "a"), (1, {"loss": 1}), ("end", False), ("end", True)]
     assert isinstance(CSVLoggerCallback(), Callback)
+
+
+def test_a_callback_of_training_has_each_trial_as_a_run() -> None:
+    told: list[tuple[str, ...]] = []
+
+    class Records(UserCallback):
+        def on_start(self, run_context: RunContext) -> None:
+            self.reports = 0
+            told.append((run_context.name, "start", str(run_context.train_loop_config)))
+
+        def after_report(self, run_context: RunContext, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+            self.reports += metrics[0]["loss"]
+
+        def after_exception(self, run_context: RunContext, worker_exceptions: dict[int, BaseException]) -> None:
+            told.append((run_context.name, "exception", str(worker_exceptions[0])))
+
+        def on_end(self, run_context: RunContext, result: Any) -> None:
+            told.append((run_context.name, "end", f"{self.reports} {type(result.error).__name__}"))
+
+    (callback,) = callbacks_of(RunConfig(callbacks=[Records()]))
+    trials = [Trial(name, {"x": number}, trainable_name="t") for number, name in enumerate("abc")]
+    for trial in trials:
+        callback.on_trial_start(0, trials, trial)
+    for trial in (*trials, trials[0]):
+        callback.on_trial_result(0, trials, trial, {"loss": 1, "config": trial.config})
+    callback.on_trial_start(0, trials, trials[0])  # paused, and going on
+    callback.on_trial_complete(0, trials, trials[0])
+    trials[1].error = "on purpose"
+    callback.on_trial_error(0, trials, trials[1])
+    callback.on_experiment_end(trials)
+    assert told == [
+        *((f"t_{name}", "start", f"{{'x': {number}}}") for number, name in enumerate("abc")),
+        ("t_a", "end", "2 NoneType"),
+        ("t_b", "exception", "on purpose"),
+        ("t_b", "end", "1 UserCodeError"),
+        ("t_c", "end", "1 AbortedError"),
+    ]
 
 
 def test_reports_of_a_trainer_inside_a_trial_become_the_trials(session: Session, tmp_path: Path) -> None:

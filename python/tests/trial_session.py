@@ -13,10 +13,7 @@ from typing import Any
 import pytest
 
 from carril.train import Checkpoint
-from carril.tune.trainable import (
-    Trainable,
-    _class_form,
-)
+from carril.tune.trainable import Trainable, _class_form
 
 
 class TrialStopped(SystemExit):
@@ -118,6 +115,3 @@ class Reused(Saving):
         self.calls.append(f"reset {self.trial_id}")
         self.count, self.until = 0, new_config.get("until", 3)
         return not new_config.get("refuses")
-
-
-# Functions.

@@ -86,14 +86,14 @@ impl Followers {
 
     /// A process that was `before` goes on as `key`: with the same log, and another file for its output.
     pub fn follow_on(&mut self, before: &WorkerKey, key: &WorkerKey, output_path: PathBuf) -> Result<(), Failure> {
+        let nothing = || Failure::new(ErrorCode::Internal, format!("nothing of `{before}` is followed"));
+        self.by_worker.get_mut(before).ok_or_else(nothing)?.reports.empty_if_longer(LONG_LOG)?;
         let output = open_output(&output_path)?;
         let watch = self.watch(&output_path, key)?;
-        let Some(mut followed) = self.by_worker.remove(before) else {
-            return Err(Failure::new(ErrorCode::Internal, format!("nothing of `{before}` is followed")));
-        };
+        // From here on nothing can fail: either all of it belongs to `key`, or nothing does.
+        let mut followed = self.by_worker.remove(before).ok_or_else(nothing)?;
         self.by_watch.insert(followed.watches[0], key.clone());
         self.unwatch(std::mem::replace(&mut followed.watches[1], watch));
-        followed.reports.empty_if_longer(LONG_LOG)?;
         (followed.output, followed.output_path) = (output, output_path);
         followed.pending.clear();
         self.by_worker.insert(key.clone(), followed);

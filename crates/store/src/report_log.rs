@@ -63,8 +63,8 @@ impl ReportLogReader {
             let empty = self.file.set_len(0).and_then(|()| self.file.rewind());
             empty.map_err(StoreError::io("empty", &self.path))?;
             self.offset = 0;
+            self.pending.clear();
         }
-        self.pending.clear();
         Ok(())
     }
 
@@ -98,6 +98,24 @@ mod tests {
         let mut records = Vec::new();
         while reader.read(|record| records.push(record.to_vec())).unwrap() {}
         records
+    }
+
+    #[test]
+    fn a_log_that_has_grown_long_begins_anew_and_loses_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut reader = ReportLogReader::open(&path).unwrap();
+        for (limit, left) in [(1 << 20, 2 * (HEADER as u64 + 3)), (10, 0)] {
+            let mut writer = ReportLogWriter::open(&path).unwrap();
+            for word in [b"one", b"two"] {
+                writer.append(|out| out.extend_from_slice(word)).unwrap();
+            }
+            assert_eq!(read_all(&mut reader), [b"one", b"two"]);
+            reader.empty_if_longer(limit).unwrap();
+            assert_eq!(path.metadata().unwrap().len(), left);
+        }
+        ReportLogWriter::open(&path).unwrap().append(|out| out.extend_from_slice(b"three")).unwrap();
+        assert_eq!(read_all(&mut reader), [b"three"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ FOLLOW-2: an error of the user's own in the driver stops it too; it is drained l
   that is told.
 """
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConnectionLostError
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from carril._native import Run
 
 
-class Follower:
+class Follower(ABC):
     """To be derived from: `_on_event` takes what happens, and sets `_ended` with the last word."""
 
     def __init__(self, run: "Run", console: Any) -> None:
@@ -63,9 +64,10 @@ class Follower:
     # Whose failure it is, for the reason of the stop.
     _culprit = "the driver"
 
+    @abstractmethod
     def _of_the_user(self, raised: Exception) -> Exception | None:
         """The user's own error, where this is one; None for what is not answered by a stop."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _on_event(self, kind: str, event: dict[str, Any]) -> None:
-        raise NotImplementedError
+        """What has happened."""

@@ -33,7 +33,8 @@ _STATES = {
     "terminated": Trial.TERMINATED,
     "error": Trial.ERROR,
 }
-_SEARCHER_STATE = "searcher-state.pkl"
+_SEARCHER_STATE = "searcher-state.json"
+_SEARCHER_PICKLES = ("searcher-state-0.pkl", "searcher-state-1.pkl")
 # A searcher is saved after so many times the time that it took to save it.
 _SPARING = 20
 
@@ -50,6 +51,7 @@ class Answers:
         self._suggested: set[int] = set()
         self._heard: set[int] = set()
         self._next_save = 0.0
+        self._saves = 0
         self._steps = 0
         self._callbacks = callbacks_of(plan.run_config)
         self._base = _constants_of(plan.space) if plan.asks_searcher else {}
@@ -264,13 +266,19 @@ class Answers:
         return None if is_uri(self._run.path) else os.path.join(self._run.path, _SEARCHER_STATE)
 
     def _save(self, last: bool = False) -> None:
-        """Keeps what the searcher knows, and of which trials that is."""
+        """Keeps what the searcher knows, and of which trials that is: one file names the other, so that they fit together."""
         place = self._place()
         if place is None or (not last and time.monotonic() < self._next_save):
             return
         began = time.monotonic()
+        # The one that is named now stays until the next is.
+        name = _SEARCHER_PICKLES[self._saves % 2]
+        state = {"state": name, "suggested": sorted(self._suggested), "ended": sorted(self._heard)}
         try:
-            self._plan.searcher.save(f"{place}.part")
+            self._plan.searcher.save(os.path.join(os.path.dirname(place), name))
+            with open(f"{place}.part", "w", encoding="utf-8") as file:
+                json.dump(state, file)
+            os.replace(f"{place}.part", place)
         except Exception as error:
             self._next_save = float("inf")
             self._warn(
@@ -278,20 +286,17 @@ class Answers:
                 f"{type(error).__name__}: {error}"
             )
             return
-        heard = json.dumps({"suggested": sorted(self._suggested), "ended": sorted(self._heard)})
-        with open(f"{place}.heard.part", "w", encoding="utf-8") as file:
-            file.write(heard)
-        os.replace(f"{place}.part", place)
-        os.replace(f"{place}.heard.part", f"{place}.heard")
+        self._saves += 1
         self._next_save = time.monotonic() + _SPARING * (time.monotonic() - began)
 
     def _remember(self, trials: "list[StoredTrial]") -> None:
         """Brings the searcher to where an earlier driver's was, whose trials these are."""
         place, known, heard = self._place(), set[int](), set[int]()
-        if place is not None and os.path.exists(f"{place}.heard"):
-            self._plan.searcher.restore(place)
-            with open(f"{place}.heard", encoding="utf-8") as file:
+        if place is not None and os.path.exists(place):
+            with open(place, encoding="utf-8") as file:
                 state = json.load(file)
+            self._plan.searcher.restore(os.path.join(os.path.dirname(place), state["state"]))
+            self._saves = _SEARCHER_PICKLES.index(state["state"]) + 1
             known, heard = set(state["suggested"]), set(state["ended"])
         self._suggested = {trial.number for trial in trials if trial.number in known}
         self._heard = set(heard)

@@ -43,24 +43,39 @@ class PerTrial(LoggerCallback):
             own.on_start(context)
 
     def log_trial_result(self, iteration: int, trial: "Trial", result: dict[str, Any]) -> None:
-        if (own := self._begun.get(trial.trial_id)) is not None:
-            reported = {name: value for name, value in result.items() if name != "config"}
-            own[0].after_report(own[1], [reported], None)
+        if (begun := self._begun.get(trial.trial_id)) is not None:
+            own, context = begun
+            own.after_report(context, [{name: value for name, value in result.items() if name != "config"}], None)
 
     def log_trial_save(self, trial: "Trial") -> None:
-        own = self._begun.get(trial.trial_id)
-        if own is not None and trial.checkpoint is not None:
-            own[0].on_checkpoint(own[1], trial.checkpoint, dict(trial.last_result))
+        begun = self._begun.get(trial.trial_id)
+        if begun is not None and trial.checkpoint is not None:
+            own, context = begun
+            own.on_checkpoint(context, trial.checkpoint, dict(trial.last_result))
 
     def log_trial_end(self, trial: "Trial", failed: bool = False) -> None:
         from carril.exceptions import UserCodeError
+
+        self._end(trial, UserCodeError(trial.error or "the trial failed") if failed else None)
+
+    def on_experiment_end(self, trials: "list[Trial]", **info: Any) -> None:
+        from carril.exceptions import AbortedError
+
+        # An experiment that is stopped leaves trials that have begun and not ended.
+        for trial in trials:
+            self._end(trial, AbortedError("the experiment was stopped before the trial had ended"))
+
+    def _end(self, trial: "Trial", error: Exception | None) -> None:
+        from carril.exceptions import UserCodeError
         from carril.train._result import Metrics, Result
 
-        own = self._begun.pop(trial.trial_id, None)
-        if own is not None:
-            error = UserCodeError(trial.error or "the trial failed") if failed else None
-            result = Result(Metrics(trial.last_result), trial.checkpoint, error, trial.local_path)
-            own[0].on_end(own[1], result)
+        begun = self._begun.pop(trial.trial_id, None)
+        if begun is None:
+            return
+        own, context = begun
+        if isinstance(error, UserCodeError):
+            own.after_exception(context, {0: error})
+        own.on_end(context, Result(Metrics(trial.last_result), trial.checkpoint, error, trial.local_path))
 
     def _context(self, trial: "Trial") -> RunContext:
         from carril.train._config import ScalingConfig

@@ -194,7 +194,7 @@ def _check_callbacks(callbacks: list[Any]) -> None:
     for callback in callbacks:
         if not isinstance(callback, Callback | UserCallback):
             raise ConfigError(
-                f"`RunConfig.callbacks` holds {kind_of(callback)}: it must be a `carril.tune.Callback`",
+                f"`RunConfig.callbacks` holds {kind_of(callback)}: it must be a `carril.tune.Callback` or a `carril.train.UserCallback`",
                 hints=["derive its class from `carril.tune.Callback`, and give an instance"],
             )
 
