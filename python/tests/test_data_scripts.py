@@ -1,0 +1,101 @@
+"""Scripts that are written for Ray Data, run unchanged under `carril as-ray`: a CSV file that is split and trained on by eight
+workers, and pictures that are streamed through a pool of processes into training within a budget of memory.
+
+The scripts are among the examples. The usual size is small files and one epoch; with CARRIL_LONG it is what the
+examples have by default: a gigabyte of pictures, read twice.
+"""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from driver_scripts import Script, Scripts, scripts_fixture, values  # noqa: F401
+from tree_memory import PeakMemory
+
+from carril._internal.command import find_command
+
+LONG = bool(os.environ.get("CARRIL_LONG"))
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+CARRIL = find_command()
+# Data sets and torch in ten processes on a machine that may be busy; the full size makes and reads a gigabyte.
+PATIENCE_S = 900.0 if LONG else 120.0
+GIGABYTE = 1_000_000_000
+
+
+def run_example(scripts: Scripts, cpus: int, name: str, *arguments: str) -> tuple[str, PeakMemory]:
+    """What it printed, and what it took of memory at most."""
+    command = (CARRIL, "as-ray", "--num-cpus", str(cpus), "--", sys.executable, str(EXAMPLES / name), *arguments)
+    script: Script = scripts.start_command(*command)
+    memory = PeakMemory(script)
+    memory.start()
+    try:
+        code = script.finish(PATIENCE_S)
+    finally:
+        memory.finish()
+    assert code == 0, script.output
+    assert memory.samples > 10
+    return script.output, memory
+
+
+def test_a_csv_file_is_split_and_every_row_is_seen_by_one_of_eight_workers(scripts: Scripts) -> None:
+    rows, epochs = (200_000, 3) if LONG else (4_003, 1)
+    output, _ = run_example(scripts, 8, "data_ray_csv.py", f"--rows={rows}", f"--num-epochs={epochs}")
+    told = re.search(r"accuracy ([\d.]+)% on (\d+) rows, after (\d+) epochs of (\d+) rows", output)
+    assert told is not None, output
+    accuracy, validated, passes, trained = (float(number) for number in told.groups())
+    test = round(rows * 0.2)
+    # Every worker takes as many steps as the others: what is left when rows are dealt to eight is not read.
+    assert validated == test // 8 * 8
+    assert trained == (rows - test) // 8 * 8
+    assert passes == epochs
+    assert accuracy > (90 if LONG else 50)
+
+
+def test_pictures_stream_through_a_pool_into_training_within_the_budget(
+    scripts: Scripts, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size, epochs = (1, 2) if LONG else (0.02, 1)
+    arguments = (f"--data-size-gb={size}", f"--num-epochs={epochs}", "--num-workers=1", "--smoke-test")
+    output, memory = run_example(scripts, 4, "image_pipeline.py", *arguments)
+    with capsys.disabled():
+        print(f"\n{memory}")
+    told = re.search(r"accuracy ([\d.]+)%, loss [\d.]+ on (\d+) of (\d+) pictures in epoch (\d+)", output)
+    assert told is not None, output
+    accuracy, seen, made, epoch = (float(number) for number in told.groups())
+    assert (seen, epoch) == (made, epochs - 1)
+    assert made > (5_000 if LONG else 100)
+    assert accuracy > (90 if LONG else 30)
+    # What the processes take without data is torch, in the driver, in the worker and in what those are forked from.
+    without_data = 1.2 * GIGABYTE
+    if LONG:
+        _, small = run_example(scripts, 4, "image_pipeline.py", "--data-size-gb=0.001", *arguments[1:])
+        without_data = small.peak
+    assert memory.peak < without_data + GIGABYTE, memory
+
+
+def test_the_budget_that_the_script_has_set_is_that_of_its_workers(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import ray
+        from ray import train
+        from ray.train import ScalingConfig
+        from ray.train.data_parallel_trainer import DataParallelTrainer
+
+        def loop():
+            limits = ray.data.DataContext.get_current().execution_options.resource_limits
+            rows = sum(len(batch["id"]) for batch in train.get_dataset_shard("train").iter_batches())
+            train.report({"memory": limits.object_store_memory, "rows": rows})
+
+        ray.data.DataContext.get_current().execution_options.resource_limits.object_store_memory = 3e8
+        result = DataParallelTrainer(
+            loop, scaling_config=ScalingConfig(num_workers=2), datasets={"train": ray.data.range(1000)}
+        ).fit()
+        print(f"memory={result.metrics['memory']}")
+        print(f"rows={result.metrics['rows']}")
+        """,
+        before=(CARRIL, "as-ray", "--"),
+    )
+    assert values(output)["rows"] == "500"
+    assert values(output)["memory"] == "300000000.0"
