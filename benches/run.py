@@ -1,4 +1,4 @@
-"""Measures carril beside Ray, torchrun, `cp`, boto3 and Optuna, in one run and on the same scripts: `make bench`.
+"""Measures carril beside Ray, torchrun, `cp`, boto3, Optuna and what reads data, in one run and on the same scripts: `make bench`.
 
 It makes the rivals' environments, lets the contenders of each measure run in turns, judges the medians against the
 bars, prints the tables and writes `results.json` and `RESULTS.md` beside itself. Exit code 1 means that a bar was
@@ -18,10 +18,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from runner import core as core_bench
 from runner import idle, quality, tables
 from runner.checkpoints import checkpoint_measures
+from runner.data import NAMES as DATA
+from runner.data import data_measures
 from runner.environments import (
     Environment,
     EnvironmentProblem,
     boto3_environment,
+    data_environment,
     optuna_environment,
     our_environment,
     ray_environment,
@@ -36,7 +39,7 @@ from runner.tune import SEARCH_TIMEOUT_S, tune_measures
 CHECKPOINTS = tuple(f"checkpoint_{what}" for what in ("local", "given_away", "async", "many_files", "s3"))
 RECOVERY = ("recover_worker", "recover_torch", "failure", "recover_head", "replay")
 TRAINING = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, *RECOVERY, "memory", "threads", "core")
-NAMES = (*TRAINING, *TUNE, "tune_quality")
+NAMES = (*TRAINING, *TUNE, "tune_quality", *DATA)
 BESIDE_OPTUNA = {"tune_reuse", "tune_quality"}
 
 
@@ -167,16 +170,18 @@ def main() -> int:
         ray = None if arguments.no_ray else ray_environment()
         boto3 = boto3_environment() if "checkpoint_s3" in wanted else None
         optuna = optuna_environment() if BESIDE_OPTUNA.intersection(wanted) else None
+        readers = data_environment() if set(DATA).intersection(wanted) else None
+        with_ray, quick = not arguments.no_ray, arguments.quick
+        reading = [] if readers is None else data_measures(ours, readers, with_ray, quick, wanted)
     except EnvironmentProblem as problem:
         print(f"error: {problem}", file=sys.stderr)
         return 3
     become_subreaper()
-    rivals = {"ray": ray, "boto3": boto3, "optuna": optuna}
+    rivals = {"ray": ray, "boto3": boto3, "optuna": optuna, "data": readers}
     versions = {"ours": ours.versions} | {name: rival.versions for name, rival in rivals.items() if rival}
 
     sections = []
     with tempfile.TemporaryDirectory(prefix="carril-bench-") as storage:
-        quick = arguments.quick
         timed, saving = timed_measures(ours, ray, quick), checkpoint_measures(ours, ray, boto3, quick)
         for measure in [*timed, *saving, *recovery_measures(ours, ray, quick)]:
             if measure.name in wanted:
@@ -193,6 +198,7 @@ def main() -> int:
                 sections.append(section_of(measure, run_in_turns(measure, repeats, storage)))
         if optuna is not None and "tune_quality" in wanted:
             sections.append(quality_section(optuna, storage, quick))
+        sections += [section_of(measure, run_in_turns(measure, repeats, storage)) for measure in reading]
 
     for section in sections:
         print("\n".join(tables.section_lines(section)))

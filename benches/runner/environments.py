@@ -1,8 +1,9 @@
 """The environments of the rivals, outside the clone, each with compiled bytecode.
 
-One has Ray and torch, one boto3, one Optuna, and one our wheel and torch; torchrun is the one of our environment. They
-are made once and kept in `${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; the rivals are brought to their newest versions
-at each run, and our wheel is installed again when it has changed.
+One has Ray and torch, one boto3, one Optuna, one all that reads data (Ray Data, pyarrow, Hugging Face's datasets, torch
+and Pillow), and one our wheel and torch; torchrun is the one of our environment. They are made once and kept in
+`${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; the rivals are brought to their newest versions at each run, and our
+wheel is installed again when it has changed.
 """
 
 import hashlib
@@ -20,6 +21,8 @@ _RAY = ("ray[train]", "torch", "numpy", "tensorboardX")
 _OURS = ("torch", "numpy")
 _BOTO3 = ("boto3",)
 _OPTUNA = ("optuna",)
+# Without aiohttp, threads of Ray Data that look for it at the same time fail in Parquet of several files.
+_DATA = ("ray[data,train]", "torch", "numpy", "pyarrow", "pandas", "datasets", "pillow", "aiohttp")
 
 
 class EnvironmentProblem(Exception):
@@ -55,10 +58,14 @@ def _call(*command: str) -> None:
         raise EnvironmentProblem(f"`{' '.join(command)}` failed:\n{done.stdout[-3000:]}")
 
 
+def cache() -> Path:
+    """Where environments and the data of benches are kept."""
+    return Path(os.environ.get("CARRIL_CACHE") or Path.home() / ".cache" / "carril")
+
+
 def _place(requirements: tuple[str, ...]) -> Path:
-    cache = Path(os.environ.get("CARRIL_CACHE") or Path.home() / ".cache" / "carril")
     key = json.dumps([sys.version_info[:2], sys.base_prefix, requirements])
-    return cache / f"bench-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return cache() / f"bench-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 def _make(requirements: tuple[str, ...], upgrade: str | None) -> Path:
@@ -106,6 +113,12 @@ def optuna_environment() -> Environment:
     """The newest Optuna on PyPI."""
     directory = _make(_OPTUNA, upgrade="optuna")
     return Environment(directory, _versions(directory, ("optuna",)))
+
+
+def data_environment() -> Environment:
+    """The newest Ray on PyPI, with whatever else reads data."""
+    directory = _make(_DATA, upgrade="ray")
+    return Environment(directory, _versions(directory, ("ray", "pyarrow", "datasets", "torch", "pillow")))
 
 
 def newest_wheel() -> Path:
