@@ -15,8 +15,11 @@ COMMAND = re.compile(r"^Run it with `(.*)`\.$", re.MULTILINE)
 # What the last lines of each example must say. The files that other examples run are named beside those.
 EXPECTED = {
     "callbacks.py": r"rank 0 ended at loss 0\.1216; the best was 0\.0115 of rank 1",
+    "data_parquet.py": r"loss 0\.0\d+; rows of each epoch, through a failure in the second: \[20000, 20000, 20000\]",
+    "data_ray_csv.py": r"accuracy 9\d\.\d% on 1600 rows, after 3 epochs of 6400 rows",
     "dataloader_workers.py": r"loss 0\.\d+: each worker saw 1024 of 2048 points in each epoch",
     "digits.py": r"accuracy 9\d\.\d% with 4 tensors of weights in ",
+    "image_pipeline.py": r"accuracy \d\d\.\d%, loss \d\.\d+ on (\d+) of \1 pictures in epoch 0, ",
     "minimal.py": r"value 32\.0 after 5 reports: rank 0 of 2 got to 32\.0",
     "ray_fashion_mnist.py": r"last result: loss 0\.\d+ in iteration 4",
     "ray_fashion_mnist_v2.py": r"accuracy 9\d\.\d%, loss 0\.\d+, kept in .*ray_results",
