@@ -123,8 +123,8 @@ def main() -> None:
     parser.add_argument("--smoke-test", action="store_true", default=False, help="without a GPU")
     arguments = parser.parse_args()
 
-    limits = ray.data.DataContext.get_current().execution_options.resource_limits
-    limits.object_store_memory = arguments.data_memory_gb * 1e9
+    limits = ray.data.ExecutionResources.for_limits(object_store_memory=arguments.data_memory_gb * 1e9)
+    ray.data.DataContext.get_current().execution_options.resource_limits = limits
     with tempfile.TemporaryDirectory() as directory:
         count = make_pictures(directory, arguments.data_size_gb)
         print(f"{count} pictures are made", flush=True)

@@ -1,7 +1,7 @@
 """Scripts that are written for Ray Data, run unchanged under `carril as-ray`: a CSV file that is split and trained on by eight
 workers, and pictures that are streamed through a pool of processes into training within a budget of memory.
 
-The scripts are among the examples. The usual size is small files and one epoch; with CARRIL_LONG it is what the
+The scripts are among the examples, and those of the guide on data are run too. The usual size is small files and one epoch; with CARRIL_LONG it is what the
 examples have by default: a gigabyte of pictures, read twice.
 """
 
@@ -17,7 +17,9 @@ from tree_memory import PeakMemory
 from carril._internal.command import find_command
 
 LONG = bool(os.environ.get("CARRIL_LONG"))
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/guide/data.md").read_text(), re.MULTILINE | re.DOTALL)
 CARRIL = find_command()
 # Data sets and torch in ten processes on a machine that may be busy; the full size makes and reads a gigabyte.
 PATIENCE_S = 900.0 if LONG else 120.0
@@ -84,8 +86,8 @@ def test_the_budget_that_the_script_has_set_is_that_of_its_workers(scripts: Scri
         from ray.train.data_parallel_trainer import DataParallelTrainer
 
         def loop():
-            limits = ray.data.DataContext.get_current().execution_options.resource_limits
             rows = sum(len(batch["id"]) for batch in train.get_dataset_shard("train").iter_batches())
+            limits = ray.data.DataContext.get_current().execution_options.resource_limits
             train.report({"memory": limits.object_store_memory, "rows": rows})
 
         ray.data.DataContext.get_current().execution_options.resource_limits.object_store_memory = 3e8
@@ -99,3 +101,9 @@ def test_the_budget_that_the_script_has_set_is_that_of_its_workers(scripts: Scri
     )
     assert values(output)["rows"] == "500"
     assert values(output)["memory"] == "300000000.0"
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_every_block_of_the_guide_is_a_script_that_runs(scripts: Scripts, number: int) -> None:
+    assert "assert " in BLOCKS[number], "a block says what it comes to"
+    scripts.run(BLOCKS[number])
