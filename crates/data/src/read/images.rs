@@ -89,12 +89,12 @@ impl ImageReader {
     fn read_one(&self, file: &FileRef) -> Result<Pixels, DataError> {
         let damaged = |why: String| DataError::damaged(&file.name, None, why);
         let bytes = file.read()?;
-        let pixels = decode(&bytes).map_err(damaged)?;
-        let pixels = match self.size {
-            Some((height, width)) => pixels.resize(height, width).map_err(damaged)?,
+        // First the mode and then the size, as Pillow is used: the other way round gives other pixels.
+        let pixels = decode(&bytes).map_err(damaged)?.convert(self.mode);
+        Ok(match self.size {
+            Some((height, width)) => pixels.resize(height, width),
             None => pixels,
-        };
-        Ok(pixels.convert(self.mode))
+        })
     }
 }
 
