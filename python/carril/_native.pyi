@@ -240,6 +240,8 @@ class Block:
     def types(self) -> list[str]: ...
     @property
     def bytes(self) -> int: ...
+    def beside(self, other: Block) -> Block:
+        """Its columns, and those of another one with as many rows."""
     def slice(self, begin: int, rows: int) -> Block: ...
     def take(self, places: list[int]) -> Block: ...
     def column(self, number: int) -> Any: ...
@@ -259,10 +261,18 @@ class Source:
         """`spec` is JSON (see `carril.data.read_api`)."""
     @staticmethod
     def of_blocks(blocks: list[Block]) -> Source: ...
+    def count(self, threads: int) -> list[int]:
+        """The rows of each unit; those that are not known are counted by reading."""
+    def subset(self, selection: str, rows: list[int]) -> Source:
+        """`{"range": {"begin", "end"}}` or `{"chance": {"rows", "seed", "others"}}`, as JSON; `rows` is what `count` gave."""
+    @staticmethod
+    def union(parts: list[tuple[Source, list[Transform]]], empty: Block) -> Source: ...
     def schema(self) -> dict[str, str]: ...
     def empty(self) -> Block: ...
     def units(self) -> list[tuple[int | None, int]]: ...
     def files(self) -> list[str]: ...
+    def warnings(self) -> list[str]:
+        """What was damaged and passed over so far."""
 
 @final
 class Transform:
@@ -289,6 +299,19 @@ class Stream:
     def pieces(self) -> int: ...
     @property
     def rest(self) -> int: ...
+
+@final
+class Writer:
+    """Files below a directory. What it has made is removed when it goes without having been finished."""
+
+    @staticmethod
+    def open(spec: str) -> Writer | None:
+        """`spec` is JSON (see `carril.data._write`). None where files are there that are to be left alone."""
+    def write(self, block: Block, name: str | None = None) -> None:
+        """`name` is that of the file which the block begins, if it begins one."""
+    def finish(self, empty: Block | None = None) -> list[str]:
+        """The files that were written. `empty` has the columns, for the case that there were no rows."""
+    def give_up(self) -> None: ...
 
 def read_blocks(descriptor: int, count: int) -> list[Block]:
     """The blocks in shared memory."""

@@ -10,8 +10,9 @@
 //! chunk by chunk, and a position is whole chunks, and rows of what came out of the next, which is made again.
 //!
 //! ORDER-1: over all ranks, and over all changes of their number, each row of an epoch is dealt once, but for a rest
-//!   smaller than the number of ranks, which only the last deal of an epoch leaves.
-//! ORDER-2: where rows are counted and kept, every rank is dealt the same number of them.
+//!   smaller than the number of ranks, which only the last deal of an epoch leaves, unless it is dealt too.
+//! ORDER-2: where rows are counted and kept, every rank is dealt the same number of them, or, where the rest is dealt too, at most
+//!   one more than another.
 //! ORDER-3: the same seed and epoch give the same row of pieces; another epoch another, if it is shuffled.
 
 use std::collections::VecDeque;
@@ -42,6 +43,8 @@ pub struct Order {
     pub keeps_rows: bool,
     /// How many rows are changed together, where they are not kept.
     pub chunk: u64,
+    /// Whether the rows that do not fill one for each rank are dealt too.
+    pub deals_rest: bool,
 }
 
 /// What is read and permuted together, or a part of it.
@@ -127,7 +130,7 @@ impl Order {
     }
 
     fn deal(&self, pieces: Vec<Piece>, world: usize) -> (Vec<Vec<Piece>>, Vec<Piece>) {
-        let (mut shares, mut rest) = deal(pieces, world);
+        let (mut shares, mut rest) = deal(pieces, world, self.deals_rest);
         if !self.keeps_rows {
             // The parts are not equal anyhow.
             shares.last_mut().expect("there is a rank").append(&mut rest);
@@ -166,21 +169,22 @@ impl Order {
 }
 
 /// Equal parts of what is there, one after the other: of rows where they are counted, otherwise of pieces. The rest is
-/// smaller than the number of ranks.
-fn deal(pieces: Vec<Piece>, world: usize) -> (Vec<Vec<Piece>>, Vec<Piece>) {
+/// smaller than the number of ranks: it is dealt to the first of them, or left over.
+fn deal(pieces: Vec<Piece>, world: usize, deals_rest: bool) -> (Vec<Vec<Piece>>, Vec<Piece>) {
     let world = world.max(1);
     let Some(rows) = pieces.iter().map(Piece::rows).sum::<Option<u64>>() else {
         return (deal_whole(pieces, world), Vec::new());
     };
-    let each = rows / world as u64;
+    let longer = if deals_rest { (rows % world as u64) as usize } else { 0 };
+    let each = |rank: usize| rows / world as u64 + u64::from(rank < longer);
     let mut shares = vec![Vec::new(); world];
-    let (mut rank, mut missing) = (0, each);
+    let (mut rank, mut missing) = (0, each(0));
     let mut rest = Vec::new();
     let mut waiting: VecDeque<Piece> = pieces.into();
     while let Some(piece) = waiting.pop_front() {
         let there = piece.rows().unwrap_or(0);
         if missing == 0 && rank < world - 1 {
-            (rank, missing) = (rank + 1, each);
+            (rank, missing) = (rank + 1, each(rank + 1));
         }
         if piece.taken > 0 {
             // What was begun is made again as a whole: it cannot be cut.

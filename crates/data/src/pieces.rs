@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, UInt32Array};
+use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
-use arrow_select::take::take_record_batch;
 
 use crate::engine::{Pipeline, Transform};
 use crate::error::DataError;
+use crate::gather::gathered;
 use crate::order::{Piece, mix, permutation};
 use crate::source::{Flow, Source};
 
@@ -47,12 +47,13 @@ pub(crate) fn read(reading: &Reading, piece: &Piece, give: &mut Give<'_>) -> Res
             let places = permutation(key, rows_of(&window));
             let places = &places[piece.begin as usize..end as usize];
             let rows = reading.chunk.unwrap_or_else(|| GATHERED.next_multiple_of(reading.batch));
-            gather(&window, places, rows, &mut |block| change.carry_out(block)).map(drop)
+            gather(window, places, rows, &mut |block| change.carry_out(block)).map(drop)
         }
         (Some(key), None) => {
             let window = collect(source, &piece.units, transforms)?;
             let rows = GATHERED.next_multiple_of(reading.batch);
-            gather(&window, &permutation(key, rows_of(&window)), rows, &mut |block| change.hand_over(block)).map(drop)
+            let places = permutation(key, rows_of(&window));
+            gather(window, &places, rows, &mut |block| change.hand_over(block)).map(drop)
         }
         (None, _) => {
             let mut wanted = Wanted { skip: piece.begin, left: piece.rows() };
@@ -92,7 +93,8 @@ impl Change<'_, '_> {
                 })?;
                 let key = mix(mix(seed, self.piece.units[0] as u64), self.piece.begin + self.done);
                 let size = GATHERED.next_multiple_of(self.reading.batch);
-                gather(&blocks, &permutation(key, rows_of(&blocks)), size, &mut |block| self.hand_over(block))?
+                let places = permutation(key, rows_of(&blocks));
+                gather(blocks, &places, size, &mut |block| self.hand_over(block))?
             }
         };
         self.done += rows;
@@ -193,7 +195,11 @@ fn for_each(source: &Arc<dyn Source>, units: &[usize], take: &mut Take<'_>) -> R
 }
 
 /// Through every transform, one after the other.
-fn transformed(transforms: &[Arc<dyn Transform>], block: RecordBatch, take: &mut Take<'_>) -> Result<Flow, DataError> {
+pub(crate) fn transformed(
+    transforms: &[Arc<dyn Transform>],
+    block: RecordBatch,
+    take: &mut Take<'_>,
+) -> Result<Flow, DataError> {
     let Some((first, rest)) = transforms.split_first() else {
         return if block.num_rows() == 0 { Ok(Flow::Continue) } else { take(block) };
     };
@@ -225,13 +231,10 @@ fn rows_of(blocks: &[RecordBatch]) -> usize {
 }
 
 /// The rows at these places of all blocks together, in blocks of so many rows.
-fn gather(blocks: &[RecordBatch], places: &[u32], rows: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
-    if blocks.is_empty() {
-        return Ok(Flow::Continue);
-    }
-    let whole = together(blocks)?;
-    for part in places.chunks(rows) {
-        if take(take_record_batch(&whole, &UInt32Array::from(part.to_vec()))?)? == Flow::Stop {
+fn gather(blocks: Vec<RecordBatch>, places: &[u32], rows: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
+    let Some(whole) = gathered(blocks, places)? else { return Ok(Flow::Continue) };
+    for begin in (0..places.len()).step_by(rows) {
+        if take(whole.slice(begin, rows.min(places.len() - begin)))? == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }

@@ -33,6 +33,14 @@ pub use pixels::Mode;
 
 /// The most rows of a block that a reader hands over.
 pub(crate) const BLOCK_ROWS: usize = 65_536;
+/// The most that a block of known size takes, but for one row.
+const BLOCK_BYTES: u64 = 16 << 20;
+
+/// How many rows of a unit of this size make a block: a power of two, so that batches seldom lie across two.
+pub(crate) fn block_rows(rows: u64, bytes: u64) -> usize {
+    let fit = BLOCK_BYTES * rows.max(1) / bytes.max(1);
+    if fit >= BLOCK_ROWS as u64 { BLOCK_ROWS } else { 1 << fit.max(1).ilog2() }
+}
 
 /// What is read, and how.
 #[derive(Clone, Debug, Deserialize)]

@@ -100,12 +100,13 @@ proptest! {
         epoch in 0u64..5,
         counted in any::<bool>(),
         keeps in any::<bool>(),
+        deals_rest in any::<bool>(),
         changes in prop::collection::vec((1usize..6, prop::collection::vec(0u64..60, 6)), 0..4),
         last in 1usize..6,
     ) {
         let data = Data { rows, counted, keeps };
         let units = data.units();
-        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps, chunk: CHUNK };
+        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps, chunk: CHUNK, deals_rest };
         let mut seen: BTreeMap<(Row, usize), u32> = BTreeMap::new();
         let mut before: Vec<Segment> = Vec::new();
         for (world, taken) in &changes {
@@ -134,7 +135,10 @@ proptest! {
         let all = (0..data.rows.len()).flat_map(|unit| (0..data.rows[unit]).map(move |row| (unit, row)));
         let all: u64 = all.map(|row| data.times(row) as u64).sum();
         let missing = all - seen.len() as u64;
-        if counted && keeps {
+        if counted && keeps && deals_rest {
+            prop_assert!(sizes.windows(2).all(|pair| pair[0] == pair[1] || pair[0] == pair[1] + 1), "ORDER-2: {sizes:?}");
+            prop_assert_eq!(missing, 0);
+        } else if counted && keeps {
             prop_assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "ORDER-2: {sizes:?}");
             prop_assert!(missing < last as u64, "ORDER-1: {missing} rows are dealt to nobody");
             prop_assert_eq!(missing, order.rest(&units, epoch, &before, last));
@@ -147,11 +151,11 @@ proptest! {
     fn an_epoch_repeats_by_its_seed_and_differs_from_the_next(seed in any::<u64>()) {
         let units = Data { rows: vec![50; 40], counted: true, keeps: true }.units();
         for shuffle in [Shuffle::Units, Shuffle::Rows] {
-            let order = Order { shuffle, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
+            let order = Order { shuffle, seed, window: 4000, keeps_rows: true, chunk: CHUNK, deals_rest: false };
             prop_assert_eq!(order.epoch(&units, 3), order.epoch(&units, 3));
             prop_assert_ne!(order.epoch(&units, 3), order.epoch(&units, 4));
         }
-        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
+        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true, chunk: CHUNK, deals_rest: false };
         prop_assert_eq!(plain.epoch(&units, 3), plain.epoch(&units, 4));
     }
 }
@@ -159,7 +163,8 @@ proptest! {
 #[test]
 fn a_window_takes_as_many_units_as_fit() {
     let units = Data { rows: vec![10; 8], counted: true, keeps: true }.units();
-    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true, chunk: CHUNK };
+    let order =
+        Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true, chunk: CHUNK, deals_rest: false };
     let windows: Vec<usize> = order.epoch(&units, 0).iter().map(|piece| piece.units.len()).collect();
     assert_eq!(windows, [3, 3, 2]);
 }

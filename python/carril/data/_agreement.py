@@ -1,4 +1,5 @@
-"""How ranks whose parts have different numbers of batches end an epoch together: with the one that has the fewest.
+"""How ranks whose parts have different numbers of batches end an epoch together: with the one that has the fewest, or with
+the one that has the most, while the others get something else.
 
 Each rank says on a board, a file that all of them have mapped, how many batches it has, one ahead of the one that it hands
 over. So nobody begins a step that another rank will not make.
@@ -12,7 +13,7 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -42,17 +43,26 @@ class Board:
 
     def all_have(self, batches: int) -> bool:
         """Whether every rank has so many; waits until that is known."""
+        return self._wait(batches, lambda has, has_not, unknown: False if has_not else None if unknown else True)
+
+    def another_has(self, batches: int) -> bool:
+        """Whether some rank has so many and comes to them; waits until that is known."""
+        return self._wait(batches, lambda has, has_not, unknown: True if has else None if unknown else False)
+
+    def _wait(self, batches: int, decide: Callable[[int, int, list[int]], bool | None]) -> bool:
+        """What `decide` says, as soon as it says something, of how many ranks have so many, have not, and who may yet."""
         pause, began, is_told = 0.0001, time.monotonic(), False
         while True:
-            unknown = []
+            has, has_not, unknown = 0, 0, []
             for rank in range(self._world):
                 there, is_all = _PLACE.unpack_from(self._map, rank * _PLACE.size)
-                if there < batches:
-                    if is_all:
-                        return False
+                if there < batches and not is_all:
                     unknown.append(rank)
-            if not unknown:
-                return True
+                has += batches <= there < _LEFT
+                has_not += there < batches and bool(is_all)
+            decided = decide(has, has_not, unknown)
+            if decided is not None:
+                return decided
             if not is_told and time.monotonic() - began > _SECONDS_UNTIL_TOLD:
                 is_told = True
                 _logger.warning("waiting for batch %d of rank %s", batches, ", ".join(map(str, unknown)))
@@ -71,17 +81,43 @@ def agreed(batches: Iterator[T], board: Board) -> Iterator[T]:
     number, ended = 0, False
     with contextlib.closing(board):
         try:
-            ahead = next(batches, None)
-            board.tell(0 if ahead is None else 1, ahead is None)
-            while ahead is not None:
+            for current in _told(batches, board):
                 if not board.all_have(number + 1):
                     _logger.info("the epoch ends with %d batches: another rank has no more", number)
                     break
-                current, ahead = ahead, next(batches, None)
                 number += 1
-                board.tell(number if ahead is None else number + 1, ahead is None)
                 yield current
             ended = True
         finally:
             if not ended:
                 board.leave()
+
+
+def evened(batches: Iterator[T], board: Board, more: Callable[[], Iterator[T]]) -> Iterator[T]:
+    """All the batches, and then what `more` gives for as long as another rank has some."""
+    number, ended = 0, False
+    with contextlib.closing(board):
+        try:
+            for current in _told(batches, board):
+                number += 1
+                yield current
+            for made_up in more():
+                if not board.another_has(number + 1):
+                    break
+                number += 1
+                yield made_up
+            ended = True
+        finally:
+            if not ended:
+                board.leave()
+
+
+def _told(batches: Iterator[T], board: Board) -> Iterator[T]:
+    """Each batch, after the board knows whether there is another."""
+    number, ahead = 0, next(batches, None)
+    board.tell(0 if ahead is None else 1, ahead is None)
+    while ahead is not None:
+        current, ahead = ahead, next(batches, None)
+        number += 1
+        board.tell(number if ahead is None else number + 1, ahead is None)
+        yield current

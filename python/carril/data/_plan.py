@@ -5,6 +5,7 @@ PLAN-2: what a plan gives is the same each time, if the functions in it are, but
 """
 
 import json
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,8 @@ from carril._native import Block, Source, Stream, Transform
 from carril.data._functions import Operation
 from carril.data._pool import Pool
 from carril.data.context import DataContext
+
+_logger = logging.getLogger("carril.data")
 
 # Pieces, rows of the next that are done with, and rows of what came out behind those.
 Position = tuple[int, int, int]
@@ -34,6 +37,14 @@ class Read:
 
     def open(self) -> Source:
         return Source.open(json.dumps(self.spec))
+
+    @property
+    def reads_columns(self) -> bool:
+        """Whether a reader that is told which columns reads less. One that was told already is left as it is."""
+        return self.spec["format"] == "parquet" and not {"columns", "filter"} & {*self.spec["options"]}
+
+    def with_columns(self, names: list[str]) -> "Read":
+        return replace(self, spec={**self.spec, "options": {**self.spec["options"], "columns": names}})
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,29 @@ class Derived:
 
 
 @dataclass(frozen=True)
+class Subset:
+    """Some of the rows of another origin: a range of them, or some by chance, or all the others."""
+
+    origin: "Read | Memory | Derived | Union | Subset"
+    selection: dict[str, Any]
+    # Of each unit of the origin.
+    rows: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"part of {self.origin.name}"
+
+
+@dataclass(frozen=True)
+class Union:
+    """The rows of one plan behind those of another. All have the columns of `empty`."""
+
+    parts: "tuple[Plan, ...]"
+    empty: Block
+    name: str = "union"
+
+
+@dataclass(frozen=True)
 class Columns:
     """`{"select": […]}`, `{"drop": […]}` or `{"rename": [[there, here], …]}`."""
 
@@ -67,7 +101,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Plan:
-    origin: Read | Memory | Derived
+    origin: Read | Memory | Derived | Union | Subset
     steps: tuple[Columns | Operation, ...] = ()
     shuffle: str = "none"
     # Of the shuffle; nothing: another one for each pass.
@@ -76,6 +110,16 @@ class Plan:
 
     def then(self, step: Columns | Operation) -> "Plan":
         return replace(self, steps=(*self.steps, step))
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        facts = [self.origin.name, *(f"{one.kind}({one.name})" for one in self.operations)]
+        if self.shuffle != "none":
+            facts.append("random_shuffle" if self.shuffle == "rows" else "randomize_block_order")
+        if self.limit is not None:
+            facts.append(f"limit({self.limit})")
+        return " -> ".join(facts)
 
     @property
     def operations(self) -> list[Operation]:
@@ -96,6 +140,8 @@ class Part:
     before: Sequence[Sequence[Position]] = ()
     # Whether its position is asked for.
     is_resumable: bool = False
+    # Whether some ranks have a row more than others.
+    deals_rest: bool = False
 
 
 @dataclass
@@ -104,11 +150,20 @@ class Opened:
 
     plan: Plan
     source: Source = field(init=False)
+    _parts: "list[Opened]" = field(default_factory=list)
     _transforms: list[Transform] | None = None
     _pools: list[Pool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.source = self.plan.origin.open()
+        origin = self.plan.origin
+        if isinstance(origin, Union):
+            self._parts = [Opened(part) for part in origin.parts]
+            self.source = Source.union([(part.source, part.transforms()) for part in self._parts], origin.empty)
+        elif isinstance(origin, Subset):
+            self._parts = [Opened(replace(self.plan, origin=origin.origin, steps=()))]
+            self.source = self._parts[0].source.subset(json.dumps(origin.selection), list(origin.rows))
+        else:
+            self.source = origin.open()
 
     def transforms(self) -> list[Transform]:
         if self._transforms is None:
@@ -174,13 +229,17 @@ class Opened:
             "window": min(budget // _WINDOWS, _LARGEST_WINDOW),
             "local_shuffle": local_shuffle,
             "chunk": self._chunk() if part.is_resumable else None,
+            "deals_rest": part.deals_rest,
         }
         native = Stream(self.source, self.transforms(), json.dumps(spec))
         return BatchStream(self, native, self.plan.limit)
 
 
 class BatchStream:
-    """Blocks of one pass, and how far it has come. It keeps what it streams from open."""
+    """Blocks of one pass, and how far it has come. It keeps what it streams from open.
+
+    What was damaged and passed over is told at the end.
+    """
 
     def __init__(self, opened: Opened, native: Stream, limit: int | None) -> None:
         self._opened, self.native, self._left = opened, native, limit
@@ -189,6 +248,8 @@ class BatchStream:
         while self._left is None or self._left > 0:
             block = self.native.next()
             if block is None:
+                for warning in self._opened.source.warnings():
+                    _logger.warning("%s", warning)
                 return
             if self._left is not None:
                 block = block if len(block) <= self._left else block.slice(0, self._left)

@@ -1,8 +1,10 @@
 """The part of a data set that one of several consumers reads."""
 
+import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from carril.data import _convert
 from carril.data._plan import BatchStream, Part, Position
 from carril.data.iterator import DataIterator
 
@@ -12,6 +14,27 @@ if TYPE_CHECKING:
 
 
 _BEGINNING: Position = (0, 0, 0)
+# Tells copies from rows, where ranks are padded.
+_MARK = "is_padding"
+_logger = logging.getLogger("carril.data")
+
+
+class Meeting(NamedTuple):
+    """How the ranks of a run agree on the end of an epoch."""
+
+    name: str
+    # Where they do.
+    path: str
+    # "drop", "pad" or "repeat".
+    uneven: str = "drop"
+    # How many streams each rank may have open.
+    streams: int = 1
+
+
+class _Options(NamedTuple):
+    batch_size: int | None
+    drop_last: bool
+    local_shuffle: int | None
 
 
 class Shard(DataIterator):
@@ -20,13 +43,14 @@ class Shard(DataIterator):
     SHARD-1: a position is what was handed over, and `goes_on_from` begins behind it, also with another number of ranks.
     """
 
-    def __init__(self, dataset: "Dataset", world: int, rank: int, seed: int, meeting: str | None = None) -> None:
-        """`meeting` is a path where the ranks agree on the end of an epoch; without it each goes to its own."""
+    def __init__(self, dataset: "Dataset", world: int, rank: int, seed: int, meeting: Meeting | None = None) -> None:
+        """Without a `meeting` each rank goes to its own end of an epoch."""
         self._dataset, self._world, self._rank, self._seed = dataset, world, rank, seed
         self._meeting = meeting
         self._epoch = 0
         self._before: Sequence[Sequence[Position]] = ()
         self._position = _BEGINNING
+        self._is_rest_told = False
 
     def goes_on_from(self, seed: int, epoch: int, before: Sequence[Sequence[Position]]) -> None:
         self._seed, self._epoch, self._before = seed, epoch, before
@@ -43,30 +67,81 @@ class Shard(DataIterator):
     def _blocks(
         self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
     ) -> "Iterator[Block]":
-        part = Part(self._epoch, self._world, self._rank, self._before, is_resumable=True)
-        stream = self._dataset._open().stream(
-            part,
-            batch_size=batch_size,
-            drop_last=drop_last,
-            local_shuffle=local_shuffle,
-            seed=self._seed,
-            share_of_budget=self._world,
-        )
+        options = _Options(batch_size, drop_last, local_shuffle)
+        stream = self._stream(options, self._before, self._world, self._rank)
         self._position = _BEGINNING
-        for block, self._position in self._together(stream):  # noqa: B020
+        for block, self._position in self._together(stream, options):  # noqa: B020
             yield block
         # A pass that was left before its end is gone on with after a restart, and not by the next pass.
         self._epoch, self._before, self._position = self._epoch + 1, (), _BEGINNING
 
-    def _together(self, stream: BatchStream) -> "Iterator[tuple[Block, Position]]":
+    def _stream(self, options: "_Options", before: Sequence[Sequence[Position]], world: int, rank: int) -> BatchStream:
+        meeting = self._meeting
+        is_uneven = meeting is not None and meeting.uneven != "drop"
+        part = Part(self._epoch, world, rank, before, is_resumable=True, deals_rest=is_uneven)
+        return self._dataset._open().stream(
+            part,
+            batch_size=options.batch_size,
+            drop_last=options.drop_last,
+            local_shuffle=options.local_shuffle,
+            seed=self._seed,
+            share_of_budget=self._world * (meeting.streams if meeting is not None else 1),
+        )
+
+    def _together(self, stream: BatchStream, options: "_Options") -> "Iterator[tuple[Block, Position]]":
         """The batches, each with the position behind it: as many as every rank has."""
         batches = ((block, stream.native.position()) for block in stream)
-        if self._world == 1 or self._meeting is None or stream.native.is_counted:
+        meeting = self._meeting
+        if self._world == 1 or meeting is None:
             return batches
-        from carril.data._agreement import Board, agreed
+        if meeting.uneven == "drop" and stream.native.is_counted:
+            self._tell_rest(stream.native.rest)
+            return batches
+        from carril.data._agreement import Board, agreed, evened
 
         # Whoever goes on from the middle of an epoch meets those that do so too.
-        return agreed(batches, Board(f"{self._meeting}.{self._epoch}.{len(self._before)}", self._world, self._rank))
+        board = Board(f"{meeting.path}.{self._epoch}.{len(self._before)}", self._world, self._rank)
+        if meeting.uneven == "drop":
+            return agreed(batches, board)
+        if meeting.uneven == "repeat":
+            return evened(batches, board, lambda: self._repeated(stream, options))
+        last: list[Block] = []
+        return evened(_marked(batches, last), board, lambda: self._padding(stream, last))
+
+    def _tell_rest(self, rows: int) -> None:
+        if rows and self._rank == 0 and not self._is_rest_told:
+            self._is_rest_told = True
+            _logger.warning(
+                "%d row%s of `%s` left out of each epoch, so that %d ranks have equally many; "
+                "`DataConfig(uneven=…)` can pad or repeat instead",
+                rows,
+                " is" if rows == 1 else "s are",
+                self._meeting.name if self._meeting is not None else "data",
+                self._world,
+            )
+
+    def _repeated(self, stream: BatchStream, options: "_Options") -> "Iterator[tuple[Block, Position]]":
+        """This rank's part of the whole epoch from its beginning, again and again; everything, if it has no part."""
+        behind = stream.native.position()
+        _logger.info("rank %d has no more batches, and begins again until every rank has ended", self._rank)
+        for world, rank in ((self._world, self._rank), (1, 0)):
+            gave = True
+            while gave:
+                gave = False
+                for block in self._stream(options, (), world, rank):
+                    gave = True
+                    yield block, behind
+
+    def _padding(self, stream: BatchStream, last: "list[Block]") -> "Iterator[tuple[Block, Position]]":
+        """Batches like the last one, of copies of its last row."""
+        behind = stream.native.position()
+        _logger.info("rank %d has no more batches, and gets padding until every rank has ended", self._rank)
+        model = last[0] if last else next(iter(self._dataset.limit(1)._blocks()), None)
+        if model is None:
+            return
+        padding = _with_mark(model.take([len(model) - 1] * len(model)), True)
+        while True:
+            yield padding, behind
 
     def schema(self) -> "Schema | None":
         return self._dataset.schema()
@@ -82,3 +157,16 @@ class Shard(DataIterator):
 
     def __repr__(self) -> str:
         return f"<part {self._rank} of {self._world} of {self._dataset!r}>"
+
+
+def _marked(batches: "Iterator[tuple[Block, Position]]", last: "list[Block]") -> "Iterator[tuple[Block, Position]]":
+    """The same, with the mark; the last one is kept."""
+    for block, position in batches:
+        last[:] = [block]
+        yield _with_mark(block, False), position
+
+
+def _with_mark(block: "Block", is_padding: bool) -> "Block":
+    import numpy
+
+    return block.beside(_convert.of_numpy({_MARK: numpy.full(len(block), is_padding)}))

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
-from carril.data import _convert
+from carril.data import _convert, _progress, _write
 from carril.data._functions import Operation
-from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan
+from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan, Read, Subset, Union
+from carril.data.context import DataContext
 from carril.data.iterator import DataIterator
 from carril.exceptions import ConfigError, ConfigTypeError
 
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     import pandas
 
     from carril.data._split import Shard
-
-# Blocks of what is put together anew have about so many rows.
-_ROWS_IN_A_BLOCK = 65_536
 
 
 class Dataset(DataIterator):
@@ -34,16 +32,13 @@ class Dataset(DataIterator):
         self._opened: Opened | None = None
         self._passes = itertools.count()
         self._last: Any = None
+        # What is needed to cut it into parts, once it was asked for.
+        self._held: Dataset | None = None
+        self._unit_rows: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is open stays here. What is made only once is made before it travels.
-        origin = self._plan.origin
-        plan = (
-            replace(self._plan, origin=Memory(tuple(origin.make()), origin.name))
-            if isinstance(origin, Derived)
-            else None
-        )
-        return (Dataset, (plan or self._plan,))
+        return (Dataset, (_travelling(self._plan),))
 
     def _open(self) -> Opened:
         if self._opened is None:
@@ -64,6 +59,13 @@ class Dataset(DataIterator):
         )
         self._last = stream
         return iter(stream)
+
+    def _all_blocks(self) -> Iterator[Block]:
+        """One pass that Carril makes for itself: how far it has come is shown when it takes long."""
+        blocks = self._blocks()
+        if not DataContext.get_current().enable_progress_bars:
+            return blocks
+        return _progress.shown(self._plan.name, self._last)
 
     def _derive(self, name: str, make: Callable[[], Sequence[Block]]) -> "Dataset":
         """A data set in memory that is made of this one when it is first used."""
@@ -185,7 +187,11 @@ class Dataset(DataIterator):
     # Columns.
 
     def select_columns(self, cols: str | Sequence[str], **_: Any) -> "Dataset":
-        return self._then(Columns({"select": _names(cols, "select_columns")}))
+        names = _names(cols, "select_columns")
+        plan = self._plan
+        if isinstance(plan.origin, Read) and plan.origin.reads_columns and not plan.steps:
+            return Dataset(replace(plan, origin=plan.origin.with_columns(names)))
+        return self._then(Columns({"select": names}))
 
     def drop_columns(self, cols: str | Sequence[str], **_: Any) -> "Dataset":
         return self._then(Columns({"drop": _names(cols, "drop_columns")}))
@@ -217,7 +223,13 @@ class Dataset(DataIterator):
 
     def union(self, *others: "Dataset") -> "Dataset":
         every = (self, *others)
-        return self._derive("union", lambda: _same_columns([block for one in every for block in one._blocks()]))
+        plans = [one._plan for one in every]
+        empties = [one._empty() for one in every]
+        if all(plan.shuffle == "none" and plan.limit is None for plan in plans) and None not in empties:
+            blocks = _same_columns([empty for empty in empties if empty is not None])
+            return Dataset(Plan(Union(tuple(plans), blocks[0])))
+        # What has an order of its own, or an end, is read to it.
+        return self._derive("union", lambda: _same_columns([block for one in every for block in one._all_blocks()]))
 
     def repartition(
         self,
@@ -233,7 +245,7 @@ class Dataset(DataIterator):
         source = self.random_shuffle() if shuffle else self
 
         def make() -> list[Block]:
-            whole = Block.concat(blocks) if (blocks := list(source._blocks())) else None
+            whole = Block.concat(blocks) if (blocks := list(source._all_blocks())) else None
             if whole is None:
                 return []
             if num_blocks is None:
@@ -249,14 +261,14 @@ class Dataset(DataIterator):
 
     def materialize(self) -> "Dataset":
         """The same rows, read and held in memory."""
-        return MaterializedDataset(Plan(Memory(tuple(self._blocks()), self._plan.origin.name)))
+        return MaterializedDataset(Plan(Memory(tuple(self._all_blocks()), self._plan.origin.name)))
 
     def count(self) -> int:
         opened = self._open()
         if opened.is_counted:
             rows = sum(rows or 0 for rows, _ in opened.source.units())
         else:
-            return sum(len(block) for block in self._blocks())
+            return sum(len(block) for block in self._all_blocks())
         return rows if self._plan.limit is None else min(rows, self._plan.limit)
 
     def schema(self, fetch_if_missing: bool = True) -> "Schema | None":
@@ -300,14 +312,14 @@ class Dataset(DataIterator):
     def to_pandas(self, limit: int | None = None) -> "pandas.DataFrame":
         import pandas
 
-        frames = [_convert.to_pandas(block) for block in self._blocks()]
+        frames = [_convert.to_pandas(block) for block in self._all_blocks()]
         frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(columns=self.columns())
         if limit is not None and len(frame) > limit:
             raise ValueError(f"the data set has {len(frame)} rows, and {limit} were asked for at most")
         return frame
 
     def to_arrow_refs(self) -> list[Any]:
-        return [_convert.to_arrow(block) for block in self._blocks()]
+        return [_convert.to_arrow(block) for block in self._all_blocks()]
 
     def input_files(self) -> list[str]:
         return list(self._open().source.files())
@@ -333,43 +345,65 @@ class Dataset(DataIterator):
     def iterator(self) -> DataIterator:
         return self
 
+    # Files.
+
+    def write_parquet(self, path: Any, **options: Any) -> None:
+        """Parquet files below a directory, or a URI. Nothing is left of a write that fails.
+
+        `partition_cols`, `mode` ("append", "overwrite", "ignore", "error"), `min_rows_per_file`, `max_rows_per_file`,
+        `filename_provider`, `filesystem`; of Parquet `compression` ("snappy", "zstd", "gzip", "lz4", "brotli", "none"),
+        `compression_level`, `row_group_size`, `use_dictionary`, `write_statistics`.
+        """
+        _write.write_parquet(self, path, options)
+
+    def write_csv(self, path: Any, **options: Any) -> None:
+        """As `write_parquet`, CSV: `include_header`, `delimiter`, `quoting_style`, `compression`."""
+        _write.write_csv(self, path, options)
+
+    def write_json(self, path: Any, **options: Any) -> None:
+        """As `write_parquet`, JSON: a row in each line, or with `lines=False` an array in each file; `compression`."""
+        _write.write_json(self, path, options)
+
     # Parts.
 
     def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> "list[Dataset]":
         """`n` data sets in memory, of equal size or as equal as can be."""
         if n < 1:
             raise ConfigError(f"`split({n})` is no number of parts")
-        whole = self._whole()
-        rows = len(whole) // n * n if equal else len(whole)
-        bounds = [rows * number // n for number in range(n + 1)]
-        return self._parts(whole, bounds)
+        rows = self._counted()
+        rows = rows // n * n if equal else rows
+        return self._ranges([rows * number // n for number in range(n + 1)])
 
     def split_at_indices(self, indices: Sequence[int]) -> "list[Dataset]":
         if list(indices) != sorted(indices) or any(index < 0 for index in indices):
             raise ConfigError("`split_at_indices` wants rising indices that are not negative")
-        whole = self._whole()
-        return self._parts(whole, [0, *(min(index, len(whole)) for index in indices), len(whole)])
+        rows = self._counted()
+        return self._ranges([0, *(min(index, rows) for index in indices), rows])
 
     def split_proportionately(self, proportions: Sequence[float]) -> "list[Dataset]":
         if not proportions or any(part <= 0 for part in proportions) or sum(proportions) >= 1:
             raise ConfigError("`split_proportionately` wants positive parts whose sum is below 1: the rest is the last")
-        whole = self._whole()
-        bounds = [0, *(int(len(whole) * part) for part in itertools.accumulate(proportions)), len(whole)]
-        return self._parts(whole, bounds)
+        rows = self._counted()
+        return self._ranges([0, *(int(rows * part) for part in itertools.accumulate(proportions)), rows])
 
     def train_test_split(
         self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
     ) -> "tuple[Dataset, Dataset]":
-        """Two data sets in memory; without `shuffle` the last rows are the test set's."""
-        whole = self._whole()
-        test = _test_rows(test_size, len(whole))
+        """Two data sets; without `shuffle` the last rows are the test set's, with it they are drawn, and both are shuffled.
+
+        By `stratify` each value of a column has its part in both: that is done in memory.
+        """
         if stratify is not None:
-            return self._stratified(whole, test, shuffle, seed, stratify)
-        if shuffle:
-            places = list(range(len(whole)))
-            random.Random(seed).shuffle(places)
-            whole = whole.take(places)
-        train, tested = self._parts(whole, [0, len(whole) - test, len(whole)])
+            whole = self._whole()
+            return self._stratified(whole, _test_rows(test_size, len(whole)), shuffle, seed, stratify)
+        rows = self._counted()
+        test = _test_rows(test_size, rows)
+        if not shuffle:
+            train, tested = self._ranges([0, rows - test, rows])
+            return train, tested
+        seed = seed if seed is not None else random.getrandbits(63)
+        drawn = [{"chance": {"rows": test, "seed": seed, "others": others}} for others in (True, False)]
+        train, tested = (self._select(one).random_shuffle(seed=seed) for one in drawn)
         return train, tested
 
     def _stratified(
@@ -397,34 +431,47 @@ class Dataset(DataIterator):
         seed = self._plan.seed if self._plan.seed is not None else random.getrandbits(63)
         return [Shard(self, n, rank, seed) for rank in range(n)]
 
+    def _sliceable(self) -> "Dataset":
+        """This one, if its rows are those that are read and none is left out; otherwise what it gives, in memory."""
+        plan = self._plan
+        if plan.keeps_rows and plan.limit is None and plan.shuffle == "none":
+            return self
+        if self._held is None:
+            self._held = self.materialize()
+        return self._held
+
+    def _counts(self) -> tuple[int, ...]:
+        """The rows of each unit of what can be sliced; counted once."""
+        if self._unit_rows is None:
+            threads = DataContext.get_current().threads
+            self._unit_rows = tuple(self._sliceable()._open().source.count(threads))
+        return self._unit_rows
+
+    def _counted(self) -> int:
+        return sum(self._counts())
+
+    def _select(self, selection: dict[str, Any]) -> "Dataset":
+        plan = self._sliceable()._plan
+        made = Dataset(replace(plan, origin=Subset(plan.origin, selection, self._counts())))
+        # What is in memory is not held for each of its parts.
+        return made.materialize() if isinstance(plan.origin, Memory | Derived) else made
+
+    def _ranges(self, bounds: Sequence[int]) -> "list[Dataset]":
+        return [self._select({"range": {"begin": begin, "end": end}}) for begin, end in itertools.pairwise(bounds)]
+
     def _whole(self) -> Block:
-        blocks = _same_columns(list(self._blocks()))
+        blocks = _same_columns(list(self._all_blocks()))
         if not blocks:
             empty = self._empty()
             return empty if empty is not None else Block.of_columns([], 0)
         return blocks[0] if len(blocks) == 1 else Block.concat(blocks)
 
-    def _parts(self, whole: Block, bounds: Sequence[int]) -> "list[Dataset]":
-        parts = [whole.slice(begin, end - begin) for begin, end in itertools.pairwise(bounds)]
-        made = (
-            [part.slice(at, min(_ROWS_IN_A_BLOCK, len(part) - at)) for at in range(0, len(part), _ROWS_IN_A_BLOCK)]
-            or [part]
-            for part in parts
-        )
-        return [MaterializedDataset(Plan(Memory(tuple(blocks), self._plan.origin.name))) for blocks in made]
-
     # For people.
 
     def __repr__(self) -> str:
-        facts = [self._plan.origin.name, *(f"{one.kind}({one.name})" for one in self._plan.operations)]
-        if self._plan.shuffle != "none":
-            facts.append("random_shuffle" if self._plan.shuffle == "rows" else "randomize_block_order")
-        if self._plan.limit is not None:
-            facts.append(f"limit({self._plan.limit})")
-        shown = " -> ".join(facts)
         opened = self._opened
         known = f", num_rows={self.count():,}" if opened is not None and opened.is_counted else ""
-        return f"{type(self).__name__}({shown}{known}{self._types()})"
+        return f"{type(self).__name__}({self._plan.name}{known}{self._types()})"
 
     def _types(self) -> str:
         if self._opened is None or self._plan.operations:
@@ -492,6 +539,19 @@ def replace_plan(opened: Opened, plan: Plan) -> Opened:
     made.__dict__.update(opened.__dict__)
     made.plan = plan
     return made
+
+
+def _travelling(plan: Plan) -> Plan:
+    """The same, with what is made only once made."""
+    origin = plan.origin
+    if isinstance(origin, Derived):
+        return replace(plan, origin=Memory(tuple(origin.make()), origin.name))
+    if isinstance(origin, Union):
+        return replace(plan, origin=replace(origin, parts=tuple(map(_travelling, origin.parts))))
+    if isinstance(origin, Subset):
+        inner = _travelling(replace(plan, origin=origin.origin)).origin
+        return replace(plan, origin=replace(origin, origin=inner))
+    return plan
 
 
 def _short(value: Any) -> str:

@@ -1,6 +1,9 @@
 """Where data sets come from: files, memory, other libraries."""
 
+import datetime
+import decimal
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,49 +34,148 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 
-Paths = str | Sequence[str]
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+_COMPARISONS = ("=", "==", "!=", "<", "<=", ">", ">=", "in", "not in")
+_TYPES = {int: "int64", float: "double", str: "string", bool: "bool", bytes: "binary"}
 
 
-def _read(format: str, paths: Paths, options: dict[str, Any], given: dict[str, Any]) -> Dataset:
+def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any]) -> Dataset:
     """`options` are the reader's own; of `given` what every reader knows is taken."""
-    files = {
-        "include_paths": given.pop("include_paths", False),
-        "ignore_missing_paths": given.pop("ignore_missing_paths", False),
-        "file_extensions": given.pop("file_extensions", None),
-        "max_errors": given.pop("max_errors", 0),
+    name = f"read_{_NAMES.get(format, format)}"
+    listed = _paths(name, paths)
+    files: dict[str, Any] = {
+        "include_paths": bool(given.pop("include_paths", False)),
+        "ignore_missing_paths": bool(given.pop("ignore_missing_paths", False)),
+        "file_extensions": _names(name, "file_extensions", given.pop("file_extensions", None)),
+        "max_errors": _at_least_0(name, "max_errors", given.pop("max_errors", 0)),
+        "partitioning": given.pop("partitioning", True) is not None,
     }
-    if given.pop("partitioning", True) is None:
-        files["partitioning"] = False
     if given.pop("filesystem", None) is not None:
         raise NotAvailableError(
-            f"`read_{format}(filesystem=…)` is not built yet",
+            f"`{name}(filesystem=…)` is not built yet",
             hints=["give a URI: `s3://bucket/path`, with the credentials in the environment"],
         )
     if given.pop("partition_filter", None) is not None:
-        raise NotAvailableError(f"`read_{format}(partition_filter=…)` is not built yet", hints=["use `filter`"])
+        raise NotAvailableError(f"`{name}(partition_filter=…)` is not built yet", hints=["use `filter`"])
     shuffle = given.pop("shuffle", None)
-    unknown = set(given) - _WITHOUT_EFFECT
+    unknown = sorted(set(given) - _WITHOUT_EFFECT)
     if unknown:
-        raise ConfigTypeError(f"`read_{format}` knows no `{sorted(unknown)[0]}`")
-    listed = [str(paths)] if isinstance(paths, str) or hasattr(paths, "__fspath__") else [str(path) for path in paths]
-    if not listed:
-        raise ConfigError(f"`read_{format}` was given no path")
-    spec: dict[str, Any] = {"format": format, "paths": listed, "files": {k: v for k, v in files.items() if v}}
-    spec["options"] = {name: value for name, value in options.items() if value is not None}
-    made = Dataset(Plan(Read(spec, f"read_{format}({listed[0] if len(listed) == 1 else f'{len(listed)} paths'})")))
+        known = sorted(set(options) | set(files))
+        raise ConfigTypeError(
+            f"`{name}` knows no `{unknown[0]}`", hints=[f"it knows {', '.join(f'`{one}`' for one in known)}"]
+        )
+    if "columns" in options:
+        options["columns"] = _names(name, "columns", options["columns"])
+    if options.get("column_types") is not None:
+        options["column_types"] = _types(name, options["column_types"])
+    spec: dict[str, Any] = {"format": format, "paths": listed}
+    spec["files"] = {key: value for key, value in files.items() if value is not None}
+    # `quote=False` is none at all, and without it there is one.
+    spec["options"] = {
+        key: None if value is False and key in ("quote", "escape") else value
+        for key, value in options.items()
+        if value is not None
+    }
+    made = Dataset(Plan(Read(spec, f"{name}({listed[0] if len(listed) == 1 else f'{len(listed)} paths'})")))
     # What is wrong with the paths is told here, and not when the rows are wanted.
     made._open()
     return made if shuffle is None else made.randomize_block_order()
 
 
+# What a format's function is named, where it is not named after the format.
+_NAMES = {"binary": "binary_files", "tfrecord": "tfrecords"}
+
+
+def _paths(name: str, paths: Any) -> list[str]:
+    several = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if not isinstance(several, Iterable) or isinstance(several, bytes | Mapping):
+        raise ConfigTypeError(
+            f"`{name}` wants a path or a list of paths, not {type(paths).__name__}",
+            hints=["a path is that of a file or a directory, a glob, or a URI such as `s3://bucket/path`"],
+        )
+    listed = list(several)
+    wrong = next((path for path in listed if not isinstance(path, str | os.PathLike)), None)
+    if wrong is not None:
+        raise ConfigTypeError(f"`{name}` wants paths, and one of them is {wrong!r}", hints=["a path is a string"])
+    if not listed:
+        raise ConfigError(f"`{name}` was given no path", hints=["an empty list reads nothing"])
+    return [os.fspath(path) for path in listed]
+
+
+def _names(name: str, option: str, given: Any) -> list[str] | None:
+    if given is None:
+        return None
+    names: list[Any] = [given] if isinstance(given, str) else list(given) if isinstance(given, Iterable) else [None]
+    if not all(isinstance(one, str) for one in names):
+        raise ConfigTypeError(f"`{name}` wants `{option}` as a list of names, not {given!r}")
+    twice = next((one for one in names if names.count(one) > 1), None)
+    if twice is not None:
+        raise ConfigError(f"`{name}` was given `{twice}` twice in `{option}`")
+    return names
+
+
+def _at_least_0(name: str, option: str, given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or given < 0:
+        raise ConfigTypeError(f"`{name}` wants `{option}` as a number that is not negative, not {given!r}")
+    return given
+
+
+def _types(name: str, given: Any) -> dict[str, str]:
+    """The types of columns by their names in Arrow; those of Python and of pyarrow have one."""
+    if not isinstance(given, Mapping):
+        # A schema of pyarrow.
+        if not hasattr(given, "names") or not hasattr(given, "types"):
+            raise ConfigTypeError(
+                f"`{name}` wants `column_types` as a dictionary of names and types, not {type(given).__name__}"
+            )
+        given = dict(zip(given.names, given.types, strict=True))
+    return {str(column): _TYPES.get(kind) or str(kind) for column, kind in given.items()}
+
+
+def _conditions(filter: Any) -> list[list[Any]] | None:
+    """`[("x", ">", 3), …]`, all of which must hold; a single one may stand alone."""
+    if filter is None:
+        return None
+    several = [filter] if isinstance(filter, tuple) and len(filter) == 3 and isinstance(filter[0], str) else filter
+    if not isinstance(several, list | tuple) or isinstance(several, str):
+        raise ConfigTypeError(
+            f"`read_parquet` wants `filter` as a list of comparisons, not {type(filter).__name__}",
+            hints=['`filter=[("x", ">", 3), ("y", "in", ["a", "b"])]`: all of them must hold'],
+        )
+    made = []
+    for one in several:
+        if not isinstance(one, list | tuple) or len(one) != 3 or not isinstance(one[0], str):
+            raise ConfigTypeError(f"a comparison is a column, an operator and a value, not {one!r}")
+        column, operator, value = one
+        if operator not in _COMPARISONS:
+            raise ConfigError(f"`{operator}` compares nothing", hints=[f"these do: {', '.join(_COMPARISONS)}"])
+        several_values = isinstance(value, list | tuple | set | frozenset)
+        made.append([column, operator, [_value(v) for v in value] if several_values else _value(value)])
+    return made
+
+
+def _value(value: Any) -> Any:
+    """A value as JSON has it: a date is compared as the text that means it."""
+    if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+        value = value.item()
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return str(value)
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise ConfigTypeError(
+        f"{value!r} cannot be compared with a column", hints=["numbers, texts, dates, true, false and `None` can"]
+    )
+
+
 def read_parquet(paths: Paths, *, columns: Sequence[str] | None = None, filter: Any = None, **options: Any) -> Dataset:
     """Parquet files. `filter` is a list of comparisons: `[("x", ">", 3)]`."""
-    chosen = {"columns": list(columns) if columns is not None else None, "filter": filter}
-    return _read("parquet", paths, chosen, options)
+    return _read("parquet", paths, {"columns": columns, "filter": _conditions(filter)}, options)
 
 
 def read_csv(paths: Paths, **options: Any) -> Dataset:
-    """CSV files; `delimiter`, `column_types` and the like are the reader's."""
+    """CSV files; `delimiter`, `column_types` and the like are the reader's, or stand in pyarrow's options."""
     names = (
         "header",
         "column_names",
@@ -86,12 +188,47 @@ def read_csv(paths: Paths, **options: Any) -> Dataset:
         "null_values",
         "strings_can_be_null",
     )
-    return _read("csv", paths, {name: options.pop(name, None) for name in names}, options)
+    chosen = _arrow_csv_options(options)
+    chosen.update({name: options.pop(name) for name in names if name in options})
+    for name in ("delimiter", "quote", "escape"):
+        one = chosen.get(name)
+        if one is not None and one is not False and not (isinstance(one, str) and len(one) == 1):
+            raise ConfigTypeError(f"`read_csv` wants `{name}` as one character, not {one!r}")
+    if chosen.get("column_names") is not None:
+        chosen["column_names"] = _names("read_csv", "column_names", chosen["column_names"])
+    if chosen.get("null_values") is not None:
+        chosen["null_values"] = [str(word) for word in chosen["null_values"]]
+    _at_least_0("read_csv", "skip_rows", chosen.get("skip_rows", 0))
+    return _read("csv", paths, {**dict.fromkeys(names), **chosen}, options)
+
+
+def _arrow_csv_options(options: dict[str, Any]) -> dict[str, Any]:
+    """What `read_options`, `parse_options` and `convert_options` of `pyarrow.csv` say, as this reader has it."""
+    made: dict[str, Any] = {}
+    read, parse, convert = (options.pop(f"{kind}_options", None) for kind in ("read", "parse", "convert"))
+    if read is not None:
+        made["skip_rows"] = read.skip_rows
+        if read.column_names or read.autogenerate_column_names:
+            made["header"] = False
+            made["column_names"] = list(read.column_names) or None
+    if parse is not None:
+        made["delimiter"], made["quote"] = parse.delimiter, parse.quote_char
+        made["escape"] = parse.escape_char or None
+    if convert is not None:
+        made["column_types"] = dict(convert.column_types) or None
+        made["columns"] = list(convert.include_columns) or None
+        made["strings_can_be_null"] = convert.strings_can_be_null
+        if list(convert.null_values) != list(type(convert)().null_values):
+            made["null_values"] = list(convert.null_values)
+    return made
 
 
 def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
-    """JSON: a value in each line, or an array of them in a file; which of the two is seen."""
-    chosen = {name: options.pop(name, None) for name in ("columns", "column_types")}
+    """JSON: a value in each line, or an array of them in a file; which of the two is seen.
+
+    The types are found in the first `infer_bytes` of each file (4 MB; 0 for all of it).
+    """
+    chosen = {name: options.pop(name, None) for name in ("columns", "column_types", "infer_bytes")}
     return _read("json", paths, chosen, options)
 
 
@@ -119,30 +256,41 @@ def read_numpy(paths: Paths, **options: Any) -> Dataset:
 
 
 def read_tfrecords(paths: Paths, **options: Any) -> Dataset:
-    """Records of `tf.train.Example`."""
-    return _read("tfrecord", paths, {}, options)
+    """Records of `tf.train.Example`; the features in `lists` are columns of lists, however many values they have."""
+    lists = _names("read_tfrecords", "lists", options.pop("lists", None))
+    return _read("tfrecord", paths, {"lists": lists}, options)
 
 
 def read_webdataset(paths: Paths, **options: Any) -> Dataset:
-    """Samples in tar files."""
+    """Samples in tar files; with `suffixes` only these columns."""
     decode = options.pop("decoder", options.pop("decode", True))
-    return _read("webdataset", paths, {"decode": bool(decode)}, options)
+    suffixes = _names("read_webdataset", "suffixes", options.pop("suffixes", None))
+    return _read("webdataset", paths, {"decode": bool(decode), "suffixes": suffixes}, options)
 
 
 def read_ipc(paths: Paths, **options: Any) -> Dataset:
     """Arrow's own files and streams."""
-    return _read("ipc", paths, {}, options)
+    return _read("ipc", paths, {"columns": options.pop("columns", None)}, options)
 
 
-def range(n: int, **_: Any) -> Dataset:
+def range(n: int, *, override_num_blocks: int | None = None, **_: Any) -> Dataset:
     """The numbers from 0 to n - 1, in the column `id`."""
-    return Dataset(Plan(Read({"format": "range", "n": _rows(n)}, f"range({n})")))
+    spec = {"format": "range", "n": _rows(n), **_per_unit(n, override_num_blocks)}
+    return Dataset(Plan(Read(spec, f"range({n})")))
 
 
-def range_tensor(n: int, *, shape: Sequence[int] = (1,), **_: Any) -> Dataset:
+def range_tensor(n: int, *, shape: Sequence[int] = (1,), override_num_blocks: int | None = None, **_: Any) -> Dataset:
     """Tensors of this shape, each full of its number, in the column `data`."""
-    spec = {"format": "range", "n": _rows(n), "shape": list(shape)}
+    spec = {"format": "range", "n": _rows(n), "shape": list(shape), **_per_unit(n, override_num_blocks)}
     return Dataset(Plan(Read(spec, f"range_tensor({n})")))
+
+
+def _per_unit(n: int, blocks: int | None) -> dict[str, int]:
+    if blocks is None:
+        return {}
+    if not isinstance(blocks, int) or blocks < 1:
+        raise ConfigError(f"`override_num_blocks={blocks!r}` is no number of blocks", hints=["give 1 or more"])
+    return {"per_unit": max(-(-n // blocks), 1)}
 
 
 def _rows(n: int) -> int:

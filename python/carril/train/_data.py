@@ -7,6 +7,7 @@ TRAIN-DATA-2: a run that goes on begins behind what was read before its checkpoi
 import json
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConfigError, ConfigTypeError
@@ -58,12 +59,29 @@ def details_of(datasets: "Mapping[str, Dataset]", config: "DataConfig | None") -
             f"`DataConfig.datasets_to_split` names `{unknown[0]}`, which is no data set",
             hints=[f"there are {', '.join(datasets)}"],
         )
+    from carril.data.context import DataContext
+
     made = {}
     for name, dataset in datasets.items():
         seed = dataset._plan.seed
         seed = seed if seed is not None else random.getrandbits(62)
         made[name] = {"dataset": dataset, "split": split == "all" or name in split, "seed": seed}
-    return {"datasets": made}
+    context = DataContext.get_current()
+    if config is not None and config.execution_options is not None:
+        context = replace(context, execution_options=_options(config.execution_options))
+    uneven = config.uneven if config is not None else "drop"
+    return {"datasets": made, "data_context": context, "uneven": uneven}
+
+
+def _options(given: Any) -> Any:
+    from carril.data.context import ExecutionOptions
+
+    if not isinstance(given, ExecutionOptions):
+        raise ConfigTypeError(
+            f"`DataConfig.execution_options` is {type(given).__name__}: it must be an `ExecutionOptions`",
+            hints=["`carril.data.ExecutionOptions(resource_limits=ExecutionResources(object_store_memory=…))`"],
+        )
+    return given
 
 
 def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") -> "Shard":
@@ -75,19 +93,24 @@ def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") 
         there = ", ".join(f"`{one}`" for one in datasets) or "none: the trainer was given no `datasets`"
         raise KeyError(f"no data set is named {name!r}; there are {there}")
     if name not in _shards:
-        _shards[name] = _made(name, datasets[name], session)
+        from carril.data.context import DataContext
+
+        DataContext._current = details["data_context"]
+        _shards[name] = _made(name, details, session)
     return _shards[name]
 
 
-def _made(name: str, given: Mapping[str, Any], session: "SessionLike") -> "Shard":
-    from carril.data._split import Shard
+def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Shard":
+    from carril.data._split import Meeting, Shard
     from carril.train._session import is_stored
 
+    given = details["datasets"][name]
     world, rank = (session.world_size, session.rank) if given["split"] else (1, 0)
     meeting = began_from = None
     if is_stored(session):
         began_from = session.began_from
-        meeting = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
+        path = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
+        meeting = Meeting(name, path, details["uneven"], len(details["datasets"]))
     made = Shard(given["dataset"], world, rank, given["seed"], meeting)
     left = _left(name, began_from)
     if left:

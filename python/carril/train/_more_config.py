@@ -64,13 +64,20 @@ class SyncConfig(Config):
 
 @dataclass
 class DataConfig(Config):
-    """Which data sets are split over the workers."""
+    """Which data sets are split over the workers, and what becomes of ranks that have fewer batches than others.
+
+    `uneven="drop"`: every rank has as many batches as the one with the fewest. `"pad"`: those that have no more get copies
+    of their last row, marked in the column `is_padding`. `"repeat"`: those that have no more begin again.
+    """
 
     datasets_to_split: str | list[str] = "all"
     execution_options: Any = None
     enable_shard_locality: bool = True
+    uneven: str = "drop"
 
     def __post_init__(self) -> None:
+        if self.uneven not in ("drop", "pad", "repeat"):
+            raise ConfigError(f"`DataConfig.uneven` is {self.uneven!r}: it must be 'drop', 'pad' or 'repeat'")
         if self.datasets_to_split != "all" and not isinstance(self.datasets_to_split, list):
             raise ConfigTypeError(
                 f"`DataConfig.datasets_to_split` is {self.datasets_to_split!r}: it must be 'all' or a list of names"

@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use crate::error::DataError;
 use crate::files::{FileOptions, FileRef, in_parallel};
-use crate::read::BLOCK_ROWS;
+use crate::read::block_rows;
 use crate::read::file_source::{Damages, FileSource, Take, UnitReader, guarded};
 use crate::read::filter::{Bounds, Condition, filter};
 use crate::read::layout::Layout;
@@ -169,7 +169,10 @@ impl UnitReader for ParquetReader {
         let part = || Some(format!("row group {group}"));
         let damaged = |error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(), error);
         let mask = ProjectionMask::roots(metadata.parquet_schema(), self.roots(metadata));
-        let ranges = chunks(metadata.metadata().row_group(group), &mask).map(|chunk| {
+        let row_group = metadata.metadata().row_group(group);
+        let rows = row_group.num_rows();
+        let bytes: i64 = chunks(row_group, &mask).map(|chunk| chunk.uncompressed_size()).sum();
+        let ranges = chunks(row_group, &mask).map(|chunk| {
             let (start, length) = chunk.byte_range();
             start..start + length
         });
@@ -177,7 +180,7 @@ impl UnitReader for ParquetReader {
         let mut blocks = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
             .with_row_groups(vec![group])
             .with_projection(mask)
-            .with_batch_size(BLOCK_ROWS)
+            .with_batch_size(block_rows(rows.max(0) as u64, bytes.max(0) as u64))
             .build()
             .map_err(|error| damaged(&error))?;
         while let Some(block) = guarded(|| blocks.next().transpose()).map_err(|why| damaged(&why))? {

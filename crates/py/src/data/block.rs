@@ -96,6 +96,15 @@ impl Block {
         carril_data::bytes_of(&self.batch)
     }
 
+    /// Its columns, and those of another one with as many rows.
+    fn beside(&self, py: Python<'_>, other: PyRef<'_, Block>) -> PyResult<Block> {
+        let fields =
+            self.batch.schema().fields().iter().chain(other.batch.schema().fields()).cloned().collect::<Vec<_>>();
+        let columns = self.batch.columns().iter().chain(other.batch.columns()).cloned().collect();
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|error| failed(py, error))?;
+        Ok(Block { batch, is_own: self.is_own && other.is_own })
+    }
+
     fn slice(&self, begin: usize, rows: usize) -> PyResult<Block> {
         if begin + rows > self.batch.num_rows() {
             return Err(PyIndexError::new_err(format!(

@@ -12,7 +12,7 @@ use carril_data::mapper::{self, Mapper, Pool};
 use carril_data::order::{Order, Piece, Position, Segment, Shuffle};
 use carril_data::read::ReadSpec;
 use carril_data::read::memory::Blocks;
-use carril_data::{Batches, Columns, DataError, NextBatch, Pipeline, StreamOptions};
+use carril_data::{Batches, Columns, DataError, NextBatch, Pipeline, Selection, StreamOptions, Subset};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde::Deserialize;
@@ -48,6 +48,28 @@ impl Source {
         Ok(Self { inner, is_own: false })
     }
 
+    /// The rows of each unit; those that are not known are counted by reading.
+    fn count(&self, py: Python<'_>, threads: usize) -> PyResult<Vec<u64>> {
+        py.detach(|| carril_data::count(&*self.inner, threads)).map_err(|error| failed(py, error))
+    }
+
+    /// Some of the rows, as JSON says which: `{"range": {"begin", "end"}}`, or `{"chance": {"rows", "seed", "others"}}`.
+    /// `rows` is what `count` gave.
+    fn subset(&self, py: Python<'_>, selection: &str, rows: Vec<u64>) -> PyResult<Self> {
+        let selection: Selection = serde_json::from_str(selection)
+            .map_err(|error| failed(py, DataError::invalid(format!("which rows is not understood: {error}"))))?;
+        let made = Subset::new(self.inner.clone(), selection, &rows).map_err(|error| failed(py, error))?;
+        Ok(Self { inner: Arc::new(made), is_own: self.is_own })
+    }
+
+    /// Several one behind the other, each with what becomes of it; all have the columns of `empty`.
+    #[staticmethod]
+    fn union(parts: Vec<(PyRef<'_, Source>, Vec<PyRef<'_, Transform>>)>, empty: PyRef<'_, Block>) -> Self {
+        let is_own = parts.iter().all(|(source, transforms)| source.is_own || makes_own(transforms));
+        let pipelines = parts.iter().map(|(source, transforms)| pipeline(source, transforms)).collect();
+        Self { inner: Arc::new(carril_data::Union::new(empty.batch.schema(), pipelines)), is_own }
+    }
+
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         schema_of(py, &self.inner.schema())
     }
@@ -64,6 +86,11 @@ impl Source {
 
     fn files(&self) -> Vec<String> {
         self.inner.files()
+    }
+
+    /// What was damaged and passed over so far.
+    fn warnings(&self) -> Vec<String> {
+        self.inner.warnings()
     }
 }
 
@@ -104,6 +131,18 @@ impl Transform {
         };
         Self { inner: Arc::new(Pool::new(processes.into_iter().map(mapper).collect(), keeps_rows)) }
     }
+}
+
+fn pipeline(source: &Source, transforms: &[PyRef<'_, Transform>]) -> Pipeline {
+    Pipeline {
+        source: source.inner.clone(),
+        transforms: transforms.iter().map(|transform| transform.inner.clone()).collect(),
+    }
+}
+
+/// What a function has made is in memory of its own.
+fn makes_own(transforms: &[PyRef<'_, Transform>]) -> bool {
+    transforms.iter().any(|transform| !transform.inner.shares_memory())
 }
 
 /// The blocks in shared memory, for the process on the other side.
@@ -148,6 +187,9 @@ struct StreamSpec {
     chunk: Option<usize>,
     #[serde(default)]
     local_shuffle: Option<usize>,
+    /// Whether ranks may have a row more than others.
+    #[serde(default)]
+    deals_rest: bool,
 }
 
 #[pyclass(frozen, module = "carril._native")]
@@ -170,23 +212,22 @@ impl Stream {
     ) -> PyResult<Self> {
         let spec: StreamSpec = serde_json::from_str(spec)
             .map_err(|error| failed(py, DataError::invalid(format!("what to stream is not understood: {error}"))))?;
-        let transforms: Vec<Arc<dyn carril_data::Transform>> = transforms.iter().map(|one| one.inner.clone()).collect();
-        // What a function has made is in memory of its own, and so is what is gathered.
-        let is_own = source.is_own || transforms.iter().any(|one| !one.shares_memory());
-        let pipeline = Pipeline { source: source.inner.clone(), transforms };
+        let is_own = source.is_own || makes_own(&transforms);
+        let pipeline = pipeline(&source, &transforms);
         let is_counted = pipeline.is_counted();
         // Rows that are mixed with their neighbours are not in the order in which they were read.
         let keeps_rows = is_counted && spec.local_shuffle.is_none();
         let chunk = spec.chunk.max(spec.local_shuffle).filter(|_| !keeps_rows);
         let rows_of_a_chunk = chunk.map_or(u64::MAX, |rows| rows as u64);
-        let order =
-            Order { shuffle: spec.shuffle, seed: spec.seed, window: spec.window, keeps_rows, chunk: rows_of_a_chunk };
+        let StreamSpec { shuffle, seed, window, deals_rest, .. } = spec;
+        let order = Order { shuffle, seed, window, keeps_rows, chunk: rows_of_a_chunk, deals_rest };
         let units = source.inner.units();
         let pieces: Vec<Piece> = order.share(units, spec.epoch, &spec.before, spec.world, spec.rank);
         let rest = order.rest(units, spec.epoch, &spec.before, spec.world);
         let options = StreamOptions {
             threads: spec.threads,
-            budget: spec.budget,
+            // Of the window that is consumed the last rows hold the memory of all.
+            budget: if shuffle == Shuffle::Rows { spec.budget.saturating_sub(window) } else { spec.budget },
             batch: spec.batch_size.unwrap_or(1),
             chunk,
             mixed_by: spec.local_shuffle.map(|_| spec.seed ^ spec.epoch),

@@ -1,0 +1,68 @@
+//! Several pipelines as one source, the rows of one behind those of the other.
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+
+use crate::columns::project;
+use crate::engine::Pipeline;
+use crate::error::DataError;
+use crate::pieces::transformed;
+use crate::source::{Flow, Source, Unit};
+
+pub struct Union {
+    schema: SchemaRef,
+    parts: Vec<Pipeline>,
+    units: Vec<Unit>,
+    /// For each unit the part that it is of, and its number there.
+    owners: Vec<(usize, usize)>,
+}
+
+impl Union {
+    /// What comes out of every part has the columns of `schema`, in whatever order.
+    pub fn new(schema: SchemaRef, parts: Vec<Pipeline>) -> Union {
+        let mut units = Vec::new();
+        let mut owners = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            let is_counted = part.is_counted();
+            for (unit, there) in part.source.units().iter().enumerate() {
+                units.push(Unit { rows: there.rows.filter(|_| is_counted), ..*there });
+                owners.push((number, unit));
+            }
+        }
+        Union { schema, parts, units, owners }
+    }
+
+    fn columns(&self) -> Vec<(String, String)> {
+        self.schema.fields().iter().map(|field| (field.name().clone(), field.name().clone())).collect()
+    }
+}
+
+impl Source for Union {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn read(&self, unit: usize, take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>) -> Result<(), DataError> {
+        let (part, unit) = self.owners[unit];
+        let Pipeline { source, transforms } = &self.parts[part];
+        let columns = self.columns();
+        source.read(unit, &mut |block| {
+            transformed(transforms, block, &mut |made| {
+                let same = project(&made, &columns)?;
+                take(RecordBatch::try_new(self.schema.clone(), same.columns().to_vec())?)
+            })
+        })
+    }
+
+    fn files(&self) -> Vec<String> {
+        self.parts.iter().flat_map(|part| part.source.files()).collect()
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.parts.iter().flat_map(|part| part.source.warnings()).collect()
+    }
+}

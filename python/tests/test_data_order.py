@@ -1,0 +1,73 @@
+"""The order of rows: how well a shuffle mixes, that seeds repeat it and epochs differ; and rows of several data sets together."""
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+from carril import data
+from carril.data import DataContext, ExecutionOptions, ExecutionResources
+from carril.exceptions import ConfigError
+
+ROWS = 200_000
+
+
+def order_of(dataset: data.Dataset) -> numpy.ndarray:
+    return numpy.concatenate([batch["id"] for batch in dataset.iter_batches(batch_size=None)])
+
+
+def displacement(order: numpy.ndarray) -> float:
+    """How far a row is from where it was, in the mean, as a part of all rows. A perfect shuffle has a third."""
+    return float(numpy.abs(order - numpy.arange(len(order))).mean() / len(order))
+
+
+def neighbours(order: numpy.ndarray) -> int:
+    """How many rows still follow the one that they followed. A perfect shuffle has about one."""
+    return int((numpy.diff(order) == 1).sum())
+
+
+@pytest.fixture
+def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows of a tenth of the rows."""
+    limits = ExecutionResources(object_store_memory=ROWS * 8 // 10 * 4)
+    monkeypatch.setattr(
+        DataContext, "_current", DataContext(execution_options=ExecutionOptions(resource_limits=limits))
+    )
+
+
+def test_what_fits_into_a_window_is_mixed_perfectly() -> None:
+    order = order_of(data.range(ROWS, override_num_blocks=50).random_shuffle(seed=1))
+    assert sorted(order) == list(range(ROWS))
+    assert 0.32 < displacement(order) < 0.345 and neighbours(order) < 10
+
+
+@pytest.mark.usefixtures("small_budget")
+def test_what_does_not_fit_is_mixed_window_by_window_out_of_units_from_anywhere() -> None:
+    order = order_of(data.range(ROWS, override_num_blocks=100).random_shuffle(seed=1))
+    assert sorted(order) == list(range(ROWS))
+    # The first window is of units from the whole, and no unit is read as one.
+    assert numpy.ptp(order[: ROWS // 10]) > 0.6 * ROWS
+    assert displacement(order) > 0.25 and neighbours(order) < 200
+
+
+def test_a_seed_repeats_and_passes_without_one_differ() -> None:
+    def source() -> data.Dataset:
+        return data.range(1_000, override_num_blocks=10)
+
+    assert (order_of(source().random_shuffle(seed=5)) == order_of(source().random_shuffle(seed=5))).all()
+    assert (order_of(source().random_shuffle(seed=5)) != order_of(source().random_shuffle(seed=6))).any()
+    shuffled = source().random_shuffle()
+    assert (order_of(shuffled) != order_of(shuffled)).any()
+
+
+def test_a_union_is_read_one_behind_the_other_and_when_it_is_wanted(tmp_path: Path) -> None:
+    made: list[int] = []
+    first = data.range(100).map_batches(lambda batch: {"id": batch["id"] * 2})
+    second = data.range(50).filter(lambda row: row["id"] % 2 == 1)
+    both = first.union(second)
+    assert order_of(both).tolist() == [*range(0, 200, 2), *range(1, 50, 2)]
+    assert both.map(lambda row: {"id": row["id"] + 1}).count() == 125
+    assert sorted(order_of(both.random_shuffle(seed=1))) == sorted([*range(0, 200, 2), *range(1, 50, 2)])
+    assert not made
+    with pytest.raises(ConfigError, match="different columns"):
+        first.union(data.from_items([{"other": 1}]))
