@@ -4,11 +4,13 @@ mod block;
 mod export;
 mod import;
 mod stream;
+mod write;
 
 use pyo3::prelude::*;
 
 pub use block::{Block, Buffer};
 pub use stream::{Source, Stream, Transform};
+pub use write::Writer;
 
 pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Block>()?;
@@ -16,6 +18,7 @@ pub fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Source>()?;
     module.add_class::<Transform>()?;
     module.add_class::<Stream>()?;
+    module.add_class::<Writer>()?;
     module.add_function(wrap_pyfunction!(stream::read_blocks, module)?)?;
     module.add_function(wrap_pyfunction!(stream::write_blocks, module)?)
 }

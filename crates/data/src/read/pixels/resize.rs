@@ -70,7 +70,12 @@ pub(super) fn resize(data: &[u8], channels: usize, from: (usize, usize), to: (us
     };
     let columns = |data: &[u8], width: usize| {
         let weights = Weights::new(from.0, to.0);
-        wide(|| along_columns(data, width * channels, &weights))
+        #[cfg(target_arch = "x86_64")]
+        if is_wide() {
+            // SAFETY: the processor has these instructions.
+            return unsafe { avx2::along_columns(data, width * channels, &weights) };
+        }
+        along_columns(data, width * channels, &weights)
     };
     match (from.0 != to.0, from.1 != to.1) {
         (false, false) => data.to_vec(),
@@ -149,6 +154,11 @@ mod avx2 {
         let high = |weight: i32| weight >> HALF_OF_THE_BITS;
         let pair = |two: &[i32]| Pair { low: low(two[0]) | low(two[1]) << 16, high: high(two[0]) | high(two[1]) << 16 };
         weights.weights.chunks_exact(2).map(pair).collect()
+    }
+
+    #[target_feature(enable = "avx2")]
+    pub fn along_columns(data: &[u8], length: usize, weights: &Weights) -> Vec<u8> {
+        super::along_columns(data, length, weights)
     }
 
     /// Two rows at once, and two old pixels of each.
