@@ -2,6 +2,7 @@
 
 The pictures are JPEGs that the script makes itself: four kinds of coloured clouds with noise, so many that they take
 `--data-size-gb` on disk. What is read and not yet trained on stays within `--data-memory-gb`, however many there are.
+(Ray wants a CPU for each worker and for each process of the pool, and some to read with.)
 
 Run it with `carril as-ray -- python examples/image_pipeline.py --data-size-gb=0.02 --num-epochs=1 --num-workers=1 --smoke-test`.
 """

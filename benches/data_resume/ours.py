@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import numpy
+
 from carril import data, train
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -22,8 +24,10 @@ def loop(config: dict) -> None:
     goes_on = train.get_checkpoint() is not None
     began = time.perf_counter()
     batches = iter(train.get_dataset_shard("train").iter_batches(batch_size=config["batch"]))
-    rows = len(next(batches)["label"])
+    labels = next(batches)["label"]
     first = time.perf_counter() - began
+    assert isinstance(labels, numpy.ndarray)
+    rows = len(labels)
     if not goes_on:
         for _ in range(config["half"] - 1):
             rows += len(next(batches)["label"])

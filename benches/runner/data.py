@@ -120,7 +120,7 @@ def _parquet(makers: _Makers) -> Measure:
         return {
             "pyarrow, bare scan": "its own batches, which nobody looks at",
             "torch DataLoader, 2 processes": "pyarrow in each of them",
-            "Hugging Face datasets": "streamed",
+            "Hugging Face datasets": "out of Arrow files that it has made before",
         }
 
     title = f"Data: Parquet to numpy batches of 4,096, {files * made.each:,} rows of 32 floats and a label"

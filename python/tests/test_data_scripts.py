@@ -103,6 +103,43 @@ def test_the_budget_that_the_script_has_set_is_that_of_its_workers(scripts: Scri
     assert values(output)["memory"] == "300000000.0"
 
 
+def test_a_run_goes_on_behind_what_it_has_read_of_a_large_window(scripts: Scripts) -> None:
+    """More rows than are gathered together: the place inside a window is of several parts."""
+    output = scripts.run(
+        """
+        import numpy
+        import ray
+        from ray import train
+        from ray.train import Checkpoint, FailureConfig, RunConfig, ScalingConfig
+        from ray.train.data_parallel_trainer import DataParallelTrainer
+
+        def loop():
+            goes_on = train.get_checkpoint() is not None
+            seen = []
+            for number, batch in enumerate(train.get_dataset_shard("train").iter_batches(batch_size=4096)):
+                seen.append(batch["id"])
+                if not goes_on and number == 11:
+                    train.report({"rows": 0}, checkpoint=Checkpoint.from_dict({"seen": numpy.concatenate(seen)}))
+                    raise RuntimeError("in the middle of the epoch")
+            before = train.get_checkpoint().to_dict()["seen"]
+            seen = numpy.concatenate([before, *seen])
+            train.report({"before": len(before), "rows": len(seen), "different": len(numpy.unique(seen))})
+
+        result = DataParallelTrainer(
+            loop,
+            scaling_config=ScalingConfig(num_workers=1),
+            run_config=RunConfig(failure_config=FailureConfig(max_failures=1)),
+            datasets={"train": ray.data.range(100_000).random_shuffle()},
+        ).fit()
+        for name in ("before", "rows", "different"):
+            print(f"{name}={result.metrics[name]}")
+        """,
+        before=(CARRIL, "as-ray", "--"),
+    )
+    found = values(output)
+    assert (found["before"], found["rows"], found["different"]) == ("49152", "100000", "100000")
+
+
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_every_block_of_the_guide_is_a_script_that_runs(scripts: Scripts, number: int) -> None:
     assert "assert " in BLOCKS[number], "a block says what it comes to"
