@@ -3,6 +3,8 @@
 //! The types of columns are inferred from the beginning of each file and hold for all of it: a value that does not fit is an
 //! error that names its line, never a null.
 
+mod infer;
+mod times;
 mod tokens;
 mod values;
 
@@ -22,8 +24,9 @@ use crate::read::layout::Layout;
 use crate::read::records::{Ends, Extent, cut, last_end, line_at};
 use crate::read::types::parse_type;
 use crate::source::Flow;
+use infer::Kinds;
 use tokens::{Dialect, Tokens};
-use values::{Nulls, array, infer, join};
+use values::{Nulls, array};
 
 /// What is looked at of each file to find its types.
 const SAMPLE: u64 = 1 << 20;
@@ -80,7 +83,7 @@ struct CsvReader {
 /// What the beginning of a file tells.
 struct Opened {
     names: Vec<String>,
-    types: Vec<DataType>,
+    kinds: Vec<Kinds>,
     extents: Vec<Extent>,
 }
 
@@ -148,12 +151,17 @@ fn look(
         let line = memchr::memchr_iter(b'\n', &sample[..(from + error.offset).min(sample.len())]).count() + 1;
         DataError::damaged(&file.name, Some(lines(line)), error.why)
     };
+    let not_utf8 = || {
+        let line = memchr::memchr_iter(b'\n', &sample[..begin]).count() + 1;
+        DataError::damaged(&file.name, Some(lines(line)), "it is not UTF-8")
+    };
     let mut first = Tokens::new(&sample[begin..end], dialect, None).map_err(|error| bad(error, begin))?;
     if !first.fill(1).map_err(|error| bad(error, begin))? {
         return Err(DataError::damaged(&file.name, None, "it is empty"));
     }
+    let name = |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| not_utf8());
     let mut names: Vec<String> = match options.header {
-        true => first.record().into_iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
+        true => first.record().into_iter().map(name).collect::<Result<_, _>>()?,
         false => (0..first.record().len()).map(|number| format!("f{number}")).collect(),
     };
     if options.header {
@@ -170,24 +178,24 @@ fn look(
         return Err(DataError::damaged(&file.name, Some(lines(1)), format!("two columns are named `{twice}`")));
     }
     let mut tokens = Tokens::new(&sample[begin..end], dialect, Some(names.len())).map_err(|error| bad(error, begin))?;
-    let mut types = vec![DataType::Null; names.len()];
+    let mut kinds = vec![Kinds::ALL; names.len()];
     // A record that is wrong is told when it is read: its unit may be passed over.
     while let Ok(true) = tokens.fill(ROWS) {
-        for (column, kind) in types.iter_mut().enumerate() {
-            *kind = join(kind, &infer(tokens.column(column), nulls));
+        for (column, kind) in kinds.iter_mut().enumerate() {
+            *kind = *kind & Kinds::of(tokens.column(column), nulls);
         }
     }
     if !is_all {
         // What is null so far may be anything later on.
-        types.iter_mut().filter(|kind| **kind == DataType::Null).for_each(|kind| *kind = DataType::Utf8);
+        kinds.iter_mut().filter(|kind| kind.is_unknown()).for_each(|kind| *kind = Kinds::TEXT);
     }
-    Ok(Opened { names, types, extents: cut(file, index, begin as u64, ends)? })
+    Ok(Opened { names, kinds, extents: cut(file, index, begin as u64, ends)? })
 }
 
 fn join_types(files: &[FileRef], opened: &[Option<Opened>], options: &CsvOptions) -> Result<Schema, DataError> {
     let mut both = files.iter().zip(opened).filter_map(|(file, opened)| Some((file, opened.as_ref()?)));
     let Some((first_file, first)) = both.next() else { return Ok(Schema::empty()) };
-    let mut types = first.types.clone();
+    let mut kinds = first.kinds.clone();
     for (file, other) in both {
         let only = |names: &[String], others: &[String]| names.iter().find(|name| !others.contains(name)).cloned();
         let difference = match (only(&first.names, &other.names), only(&other.names, &first.names)) {
@@ -199,11 +207,12 @@ fn join_types(files: &[FileRef], opened: &[Option<Opened>], options: &CsvOptions
             let (first, second) = (first_file.name.clone(), file.name.clone());
             return Err(DataError::SchemasDiffer { first, second, difference });
         }
-        for (name, kind) in first.names.iter().zip(&mut types) {
+        for (name, kind) in first.names.iter().zip(&mut kinds) {
             let at = other.names.iter().position(|known| known == name).expect("the same names, as was seen above");
-            *kind = join(kind, &other.types[at]);
+            *kind = *kind & other.kinds[at];
         }
     }
+    let mut types: Vec<DataType> = kinds.into_iter().map(Kinds::data_type).collect();
     for (name, kind) in &options.column_types {
         let at = first.names.iter().position(|known| known == name).ok_or_else(|| DataError::NoColumn {
             column: name.clone(),

@@ -1,20 +1,21 @@
-//! The values of CSV fields: which type a column has, and its array.
+//! The values of CSV fields: a column's array, of a type that is known.
 //!
-//! What counts as null, true and false, and which types are inferred, is as pyarrow has it: a text is never null unless that
-//! is asked for.
+//! What counts as null, true and false is as pyarrow has it: a text is never null unless that is asked for.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_array::builder::{BooleanBuilder, PrimitiveBuilder};
+use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowPrimitiveType, Date32Type, Float64Type, Int64Type, TimestampNanosecondType, TimestampSecondType,
+    ArrowPrimitiveType, ArrowTimestampType, Date32Type, Float32Type, Float64Type, Int64Type, Time32SecondType,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, TimestampSecondType, UInt64Type,
 };
 use arrow_array::{ArrayRef, NullArray, StringArray};
 use arrow_buffer::{NullBuffer, OffsetBuffer};
-use arrow_cast::parse::{Parser, string_to_timestamp_nanos};
 use arrow_schema::{DataType, TimeUnit};
 
+use super::times::{date, moment, time_of_day};
 use crate::read::layout::to_type;
 
 const NULLS: [&str; 17] = [
@@ -38,7 +39,7 @@ impl Nulls {
         Self { words, is_own: own.is_some(), strings }
     }
 
-    fn has(&self, value: &[u8]) -> bool {
+    pub fn has(&self, value: &[u8]) -> bool {
         self.words.contains(value)
     }
 }
@@ -49,65 +50,14 @@ pub(super) struct BadValue {
     pub value: String,
 }
 
-/// The type of the values, and null where all of them are.
-pub(super) fn infer<'a>(values: impl Iterator<Item = &'a [u8]>, nulls: &Nulls) -> DataType {
-    let mut all = DataType::Null;
-    for value in values {
-        all = join(&all, &kind(value, nulls));
-        if all == DataType::Utf8 {
-            break;
-        }
-    }
-    all
-}
-
-/// The type of columns of several files: text where nothing else holds both.
-pub(super) fn join(left: &DataType, right: &DataType) -> DataType {
-    use DataType::*;
-    match (left, right) {
-        (a, b) if a == b => a.clone(),
-        (Null, other) | (other, Null) => other.clone(),
-        (Int64, Float64) | (Float64, Int64) => Float64,
-        (Date32, Timestamp(unit, None)) | (Timestamp(unit, None), Date32) => Timestamp(*unit, None),
-        (Timestamp(..), Timestamp(..)) => Timestamp(TimeUnit::Nanosecond, None),
-        _ => Utf8,
-    }
-}
-
-fn kind(value: &[u8], nulls: &Nulls) -> DataType {
-    if nulls.has(value) {
-        return DataType::Null;
-    }
-    let Ok(text) = std::str::from_utf8(value) else { return DataType::Utf8 };
-    if integer(value).is_some() {
-        return DataType::Int64;
-    }
-    if boolean(value).is_some() {
-        return DataType::Boolean;
-    }
-    if looks_like_date(value) {
-        return match value.len() {
-            10 if Date32Type::parse(text).is_some() => DataType::Date32,
-            16 | 19 if timestamp(value).is_some() => DataType::Timestamp(TimeUnit::Second, None),
-            20.. if value[19] == b'.' && timestamp(value).is_some() => DataType::Timestamp(TimeUnit::Nanosecond, None),
-            _ => DataType::Utf8,
-        };
-    }
-    if float(value).is_some() { DataType::Float64 } else { DataType::Utf8 }
-}
-
-fn looks_like_date(value: &[u8]) -> bool {
-    value.len() >= 10 && value[4] == b'-' && value[7] == b'-' && value[..4].iter().all(u8::is_ascii_digit)
-}
-
-fn trim(value: &[u8]) -> &[u8] {
+pub(super) fn trim(value: &[u8]) -> &[u8] {
     match value {
         [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => value.trim_ascii(),
         value => value,
     }
 }
 
-fn integer(value: &[u8]) -> Option<i64> {
+pub(super) fn integer(value: &[u8]) -> Option<i64> {
     let value = trim(value);
     let (negative, digits) = match value {
         [b'-', digits @ ..] => (true, digits),
@@ -128,28 +78,18 @@ fn integer(value: &[u8]) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-fn float(value: &[u8]) -> Option<f64> {
+pub(super) fn float(value: &[u8]) -> Option<f64> {
+    parse(value)
+}
+
+fn parse<T: std::str::FromStr>(value: &[u8]) -> Option<T> {
     std::str::from_utf8(trim(value)).ok()?.parse().ok()
 }
 
-fn boolean(value: &[u8]) -> Option<bool> {
-    match trim(value) {
+pub(super) fn boolean(value: &[u8]) -> Option<bool> {
+    match value {
         b"1" | b"true" | b"True" | b"TRUE" => Some(true),
         b"0" | b"false" | b"False" | b"FALSE" => Some(false),
-        _ => None,
-    }
-}
-
-/// Nanoseconds since 1970, of a time without a zone.
-fn timestamp(value: &[u8]) -> Option<i64> {
-    let value = trim(value);
-    let text = std::str::from_utf8(value).ok().filter(|_| looks_like_date(value))?;
-    match value.len() {
-        10 => Some(i64::from(Date32Type::parse(text)?) * 86_400_000_000_000),
-        16 => string_to_timestamp_nanos(&format!("{text}:00")).ok(),
-        19.. if value[19..].iter().all(|byte| *byte == b'.' || byte.is_ascii_digit()) => {
-            string_to_timestamp_nanos(text).ok()
-        }
         _ => None,
     }
 }
@@ -161,19 +101,26 @@ pub(super) fn array<'a>(
 ) -> Result<ArrayRef, BadValue> {
     use DataType::*;
     let built = match wanted {
-        Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => {
+        Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 => {
             primitive::<Int64Type>(values.clone(), nulls, integer, |_| false)
         }
-        Float16 | Float32 | Float64 => primitive::<Float64Type>(values.clone(), nulls, float, |value| value.is_nan()),
-        Date32 => {
-            let parse = |value: &[u8]| Date32Type::parse(std::str::from_utf8(trim(value)).ok()?);
-            primitive::<Date32Type>(values.clone(), nulls, parse, |_| false)
+        UInt64 => primitive::<UInt64Type>(values.clone(), nulls, parse, |_| false),
+        Float32 => primitive::<Float32Type>(values.clone(), nulls, parse, |value| value.is_nan()),
+        Float16 | Float64 => primitive::<Float64Type>(values.clone(), nulls, float, |value| value.is_nan()),
+        Date32 => primitive::<Date32Type>(values.clone(), nulls, |value| date(trim(value)), |_| false),
+        Time32(TimeUnit::Second) => {
+            primitive::<Time32SecondType>(values.clone(), nulls, |value| time_of_day(trim(value)), |_| false)
         }
-        Timestamp(TimeUnit::Second, None) => {
-            let parse = |value: &[u8]| timestamp(value).map(|nanoseconds| nanoseconds.div_euclid(1_000_000_000));
-            primitive::<TimestampSecondType>(values.clone(), nulls, parse, |_| false)
+        Timestamp(unit, zone) => {
+            let has_zone = zone.is_some();
+            let parse = |value: &[u8]| moment(trim(value)).filter(|it| it.has_zone == has_zone)?.in_unit(*unit);
+            match unit {
+                TimeUnit::Second => timestamps::<TimestampSecondType>(values.clone(), nulls, parse, zone),
+                TimeUnit::Millisecond => timestamps::<TimestampMillisecondType>(values.clone(), nulls, parse, zone),
+                TimeUnit::Microsecond => timestamps::<TimestampMicrosecondType>(values.clone(), nulls, parse, zone),
+                TimeUnit::Nanosecond => timestamps::<TimestampNanosecondType>(values.clone(), nulls, parse, zone),
+            }
         }
-        Timestamp(_, None) => primitive::<TimestampNanosecondType>(values.clone(), nulls, timestamp, |_| false),
         Boolean => booleans(values.clone(), nulls),
         Null => match values.clone().enumerate().find(|(_, value)| !nulls.has(value)) {
             Some((row, value)) => Err(bad(row, value)),
@@ -212,6 +159,16 @@ fn primitive<'a, T: ArrowPrimitiveType>(
         }
     }
     Ok(Arc::new(builder.finish()))
+}
+
+fn timestamps<'a, T: ArrowTimestampType>(
+    values: impl ExactSizeIterator<Item = &'a [u8]>,
+    nulls: &Nulls,
+    parse: impl Fn(&[u8]) -> Option<i64>,
+    zone: &Option<Arc<str>>,
+) -> Result<ArrayRef, BadValue> {
+    let built = primitive::<T>(values, nulls, parse, |_| false)?;
+    Ok(Arc::new(built.as_primitive::<T>().clone().with_timezone_opt(zone.clone())))
 }
 
 fn booleans<'a>(values: impl ExactSizeIterator<Item = &'a [u8]>, nulls: &Nulls) -> Result<ArrayRef, BadValue> {
