@@ -66,10 +66,22 @@ impl Source for FileSource {
     }
 }
 
+/// What a decoder says, without the names that it gives to its own errors.
+pub(crate) fn told(error: impl std::fmt::Display) -> String {
+    let text = error.to_string();
+    let mut rest = text.lines().next().unwrap_or_default().trim_end_matches('.');
+    while let Some((kind, after)) = rest.split_once(": ")
+        && ["error", "EOF", "External", "Arrow"].iter().any(|end| kind.ends_with(end))
+    {
+        rest = after;
+    }
+    rest.to_owned()
+}
+
 /// A decoder that panics on damaged bytes has found damage too.
 pub(crate) fn guarded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
-        Ok(decoded) => decoded.map_err(|error| error.to_string()),
+        Ok(decoded) => decoded.map_err(told),
         Err(_) => Err("its decoder gave up".to_owned()),
     }
 }

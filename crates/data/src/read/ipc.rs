@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::error::DataError;
 use crate::files::{FileOptions, FileRef, in_parallel};
 use crate::read::BLOCK_ROWS;
-use crate::read::file_source::{Damages, FileSource, Take, UnitReader};
+use crate::read::file_source::{Damages, FileSource, Take, UnitReader, told};
 use crate::read::layout::Layout;
 use crate::read::schema::{Lacking, unify};
 use crate::source::{Flow, Unit};
@@ -93,12 +93,13 @@ fn look(file: &FileRef) -> Result<Opened, DataError> {
     let found = if found.is_err() && file.size > START { schema(file.read()?) } else { found };
     match found {
         Ok(schema) => Ok(Opened::Stream { schema }),
-        Err(error) => Err(DataError::damaged(&file.name, Some("its schema".to_owned()), error)),
+        Err(error) => Err(DataError::damaged(&file.name, Some("its schema".to_owned()), told(error))),
     }
 }
 
 fn look_at_file(file: &FileRef) -> Result<Opened, DataError> {
-    let damaged = |error: &dyn std::fmt::Display| DataError::damaged(&file.name, Some("its footer".to_owned()), error);
+    let damaged =
+        |error: &dyn std::fmt::Display| DataError::damaged(&file.name, Some("its footer".to_owned()), told(error));
     if file.size < 18 {
         return Err(damaged(&"it is too short"));
     }
@@ -145,7 +146,7 @@ impl UnitReader for IpcReader {
         let part = |number: usize| Some(format!("record batch {number}"));
         match (self.opened[index].as_ref().expect("a unit's file was opened"), number) {
             (Opened::File { schema, version, dictionaries, batches }, Some(number)) => {
-                let damaged = |error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(number), error);
+                let damaged = |error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(number), told(error));
                 let read = |block: &Block| -> Result<Buffer, DataError> {
                     let begin = block.offset().max(0) as u64;
                     let end = begin + block.metaDataLength().max(0) as u64 + block.bodyLength().max(0) as u64;
@@ -170,7 +171,7 @@ impl UnitReader for IpcReader {
             }
             (opened, _) => {
                 let damaged =
-                    |number, error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(number), error);
+                    |number, error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(number), told(error));
                 let columns = self.columns(opened.schema());
                 let reader =
                     StreamReader::try_new(file.read()?.reader(), columns).map_err(|error| damaged(0, &error))?;
