@@ -1,12 +1,17 @@
 //! `.npy` files: rows along the first axis, in a column `data` of numbers or of tensors of one shape.
+//!
+//! A single number is one row. Times of days and hours become such of seconds, and "not a time" is null. Texts are read from
+//! arrays of one axis. Python objects never are: that would run what the file says.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, FixedSizeListArray, RecordBatch, make_array};
+use arrow_array::{
+    ArrayRef, BinaryArray, BooleanArray, FixedSizeListArray, Int64Array, RecordBatch, StringArray, make_array,
+};
 use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use bytes::Bytes;
 use serde::Deserialize;
 
@@ -27,9 +32,22 @@ const UNIT: u64 = 16 << 20;
 #[serde(default, deny_unknown_fields)]
 pub struct NumpyOptions {}
 
+/// How an element lies in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Number,
+    /// A time in units of so many of the column's.
+    Time(i64),
+    /// UTF-32, filled up with zeros.
+    Text,
+    /// Filled up with zeros.
+    Bytes,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Header {
     element: DataType,
+    stored: Stored,
     /// The bytes of an element.
     width: usize,
     is_big_endian: bool,
@@ -50,7 +68,7 @@ impl Header {
 
     fn field(&self) -> Field {
         match self.shape.len() {
-            1 => Field::new("data", self.element.clone(), false),
+            1 => Field::new("data", self.element.clone(), matches!(self.stored, Stored::Time(_))),
             _ => fixed_field("data", self.element.clone(), &self.shape[1..]),
         }
     }
@@ -111,7 +129,10 @@ fn look(file: &FileRef) -> Result<Header, DataError> {
     let mut start = file.read_start(START)?;
     let (text, begin) = loop {
         if start.len() < 12 || !start.starts_with(MAGIC) {
-            return Err(damaged("it is no `.npy` file".to_owned()));
+            return Err(damaged(match start.starts_with(b"PK") {
+                true => "it is an `.npz` archive: save its arrays as `.npy` files".to_owned(),
+                false => "it is no `.npy` file".to_owned(),
+            }));
         }
         let (at, length) = match start[6] {
             1 => (10, usize::from(u16::from_le_bytes([start[8], start[9]]))),
@@ -143,7 +164,32 @@ fn parse(text: &str) -> Result<Header, String> {
     let descr = after("descr")?;
     let descr = descr.strip_prefix('\'').and_then(|rest| rest.split('\'').next()).ok_or("its rows are structures")?;
     let (order, name) = descr.split_at(descr.len().min(1));
-    let element = match name {
+    let (element, stored, width) = parse_element(name).ok_or_else(|| match name {
+        "O" => "its elements are Python objects, which are not unpickled".to_owned(),
+        _ => format!("its elements are `{descr}`, not numbers, truth values, times or texts"),
+    })?;
+    let is_fortran = after("fortran_order")?.starts_with("True");
+    let shape =
+        after("shape")?.strip_prefix('(').and_then(|rest| rest.split(')').next()).ok_or("its shape is unknown")?;
+    let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
+    let shape = lengths.map(|length| length.trim_end_matches('L').parse()).collect::<Result<Vec<usize>, _>>();
+    let mut shape = shape.map_err(|_| "its shape is unknown")?;
+    if shape.is_empty() {
+        shape.push(1);
+    }
+    if shape.len() > 1 && matches!(stored, Stored::Text | Stored::Bytes) {
+        return Err("it has texts in more than one axis".to_owned());
+    }
+    let bytes = shape.iter().try_fold(width, |bytes: usize, length| bytes.checked_mul(*length));
+    match bytes.is_some_and(|bytes| bytes as u64 <= 1 << 50) && shape[1..].iter().product::<usize>() < 1 << 31 {
+        true => Ok(Header { element, stored, width, is_big_endian: order == ">", is_fortran, shape, begin: 0 }),
+        false => Err(format!("its shape {shape:?} is too large")),
+    }
+}
+
+/// The type of a column, how its elements lie in the file, and their width.
+fn parse_element(name: &str) -> Option<(DataType, Stored, usize)> {
+    let number = match name {
         "b1" => DataType::Boolean,
         "i1" => DataType::Int8,
         "i2" => DataType::Int16,
@@ -156,23 +202,32 @@ fn parse(text: &str) -> Result<Header, String> {
         "f2" => DataType::Float16,
         "f4" => DataType::Float32,
         "f8" => DataType::Float64,
-        _ => return Err(format!("its elements are `{descr}`, not numbers or truth values")),
+        name => {
+            let (kind, rest) = name.split_at_checked(1)?;
+            return match kind {
+                "U" => Some((DataType::Utf8, Stored::Text, rest.parse::<usize>().ok()?.checked_mul(4)?)),
+                "S" => Some((DataType::Binary, Stored::Bytes, rest.parse().ok()?)),
+                "M" | "m" => {
+                    let (unit, times) = match rest.strip_prefix("8[")?.strip_suffix(']')? {
+                        "W" => (TimeUnit::Second, 604_800),
+                        "D" => (TimeUnit::Second, 86_400),
+                        "h" => (TimeUnit::Second, 3_600),
+                        "m" => (TimeUnit::Second, 60),
+                        "s" => (TimeUnit::Second, 1),
+                        "ms" => (TimeUnit::Millisecond, 1),
+                        "us" => (TimeUnit::Microsecond, 1),
+                        "ns" => (TimeUnit::Nanosecond, 1),
+                        _ => return None,
+                    };
+                    let is_moment = kind == "M";
+                    let kind = if is_moment { DataType::Timestamp(unit, None) } else { DataType::Duration(unit) };
+                    Some((kind, Stored::Time(times), 8))
+                }
+                _ => None,
+            };
+        }
     };
-    let width = name[1..].parse().map_err(|_| format!("its elements are `{descr}`"))?;
-    let is_fortran = after("fortran_order")?.starts_with("True");
-    let shape =
-        after("shape")?.strip_prefix('(').and_then(|rest| rest.split(')').next()).ok_or("its shape is unknown")?;
-    let lengths = shape.split(',').map(str::trim).filter(|length| !length.is_empty());
-    let shape = lengths.map(|length| length.trim_end_matches('L').parse()).collect::<Result<Vec<usize>, _>>();
-    let shape = shape.map_err(|_| "its shape is unknown")?;
-    if shape.is_empty() {
-        return Err("it is one number, and has no rows".to_owned());
-    }
-    let bytes = shape.iter().try_fold(width, |bytes: usize, length| bytes.checked_mul(*length));
-    match bytes.is_some_and(|bytes| bytes as u64 <= 1 << 50) && shape[1..].iter().product::<usize>() < 1 << 31 {
-        true => Ok(Header { element, width, is_big_endian: order == ">", is_fortran, shape, begin: 0 }),
-        false => Err(format!("its shape {shape:?} is too large")),
-    }
+    Some((number, Stored::Number, name[1..].parse().ok()?))
 }
 
 impl UnitReader for NumpyReader {
@@ -185,14 +240,13 @@ impl UnitReader for NumpyReader {
         if header.is_fortran && header.shape.len() > 1 {
             bytes = to_row_major(&bytes, header).into();
         }
-        if header.is_big_endian && header.width > 1 {
-            bytes = bytes
-                .chunks_exact(header.width)
-                .flat_map(|element| element.iter().rev().copied())
-                .collect::<Vec<_>>()
-                .into();
+        let width = if header.stored == Stored::Text { 4 } else { header.width };
+        if header.is_big_endian && width > 1 && header.stored != Stored::Bytes {
+            bytes =
+                bytes.chunks_exact(width).flat_map(|element| element.iter().rev().copied()).collect::<Vec<_>>().into();
         }
-        let values = values(bytes, header, rows.len() * header.elements())?;
+        let values = values(bytes, header, rows.len() * header.elements())
+            .map_err(|why| DataError::damaged(&file.name, Some(format!("rows {} to {}", rows.start, rows.end)), why))?;
         let field = header.field();
         let column: ArrayRef = match field.data_type() {
             DataType::FixedSizeList(item, size) => {
@@ -206,12 +260,43 @@ impl UnitReader for NumpyReader {
     }
 }
 
-fn values(bytes: Bytes, header: &Header, length: usize) -> Result<ArrayRef, DataError> {
-    if header.element == DataType::Boolean {
-        return Ok(Arc::new(bytes.iter().map(|byte| Some(*byte != 0)).collect::<BooleanArray>()));
+fn values(bytes: Bytes, header: &Header, length: usize) -> Result<ArrayRef, String> {
+    let rows = || (0..length).map(|row| &bytes[row * header.width..(row + 1) * header.width]);
+    match (header.stored, &header.element) {
+        (Stored::Text, _) => Ok(Arc::new(rows().map(text).collect::<Result<StringArray, _>>()?)),
+        (Stored::Bytes, _) => {
+            let shown = |row: &'_ [u8]| row.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            Ok(Arc::new(BinaryArray::from_iter_values(rows().map(|row| &row[..shown(row)]))))
+        }
+        (Stored::Time(times), kind) => {
+            let number = |row: &[u8]| i64::from_le_bytes(row.try_into().expect("eight bytes"));
+            // numpy's "not a time" is the least number. In a tensor it stays one: its elements are never null.
+            let is_time = |number: &i64| *number != i64::MIN || header.shape.len() > 1;
+            let scaled = |number: i64| match number {
+                i64::MIN => Ok(i64::MIN),
+                number => number.checked_mul(times).ok_or_else(|| format!("the time {number} is too far away")),
+            };
+            let times = rows().map(|row| Some(number(row)).filter(is_time).map(scaled).transpose());
+            let whole = times.collect::<Result<Int64Array, _>>()?;
+            arrow_cast::cast(&whole, kind).map_err(|error| error.to_string())
+        }
+        (Stored::Number, DataType::Boolean) => {
+            Ok(Arc::new(bytes.iter().map(|byte| Some(*byte != 0)).collect::<BooleanArray>()))
+        }
+        (Stored::Number, kind) => {
+            let data = ArrayData::builder(kind.clone()).len(length).add_buffer(Buffer::from(bytes));
+            Ok(make_array(data.align_buffers(true).build().map_err(|error| error.to_string())?))
+        }
     }
-    let data = ArrayData::builder(header.element.clone()).len(length).add_buffer(Buffer::from(bytes));
-    Ok(make_array(data.align_buffers(true).build()?))
+}
+
+fn text(row: &[u8]) -> Result<Option<String>, String> {
+    let character = |bytes: &[u8]| {
+        let number = u32::from_le_bytes(bytes.try_into().expect("four bytes"));
+        char::from_u32(number).ok_or_else(|| format!("{number:#x} is no character"))
+    };
+    let whole = row.chunks_exact(4).map(character).collect::<Result<String, _>>()?;
+    Ok(Some(whole.trim_end_matches('\0').to_owned()))
 }
 
 /// From the order in which the first index runs fastest to that in which the last one does.
