@@ -201,23 +201,38 @@ impl Finder<'_> {
             let name = format!("{}{key}", start.shown);
             FileRef { storage: start.storage.clone(), key, name, size, partitions: Vec::new() }
         };
+        let parts: Vec<&str> = start.key.split('/').filter(|part| !part.is_empty()).collect();
+        let fixed = parts.iter().position(|part| is_glob(part)).unwrap_or(parts.len());
+        let (root, pattern) = (parts[..fixed].join("/"), &parts[fixed..]);
+        let root = if start.key.starts_with('/') { format!("/{root}") } else { root };
+        // Elsewhere each question is a request: what has no ending is looked for as a directory first.
+        let is_remote = start.storage.local_path().is_none();
+        let is_directory = path.ends_with('/') || parts.last().is_none_or(|last| !last.contains('.'));
+        let mut found = None;
+        if is_remote && is_directory && pattern.is_empty() {
+            found = Some(self.below(&start, &root, pattern)?);
+        }
         // A name with a bracket in it may be just that name.
         if !start.key.is_empty()
+            && found.as_ref().is_none_or(Vec::is_empty)
             && let Some(size) = start.storage.size(&start.key)?
         {
             let wanted = self.options.file_extensions.as_ref().is_none_or(|ends| ends_in(&start.key, ends));
             return Ok(if wanted { vec![file(start.key.clone(), size)] } else { Vec::new() });
         }
-        let parts: Vec<&str> = start.key.split('/').filter(|part| !part.is_empty()).collect();
-        let fixed = parts.iter().position(|part| is_glob(part)).unwrap_or(parts.len());
-        let (root, pattern) = (parts[..fixed].join("/"), &parts[fixed..]);
-        let root = if start.key.starts_with('/') { format!("/{root}") } else { root };
-        let found = self.below(&start, &root, pattern)?;
+        let found = match found {
+            Some(found) => found,
+            None => self.below(&start, &root, pattern)?,
+        };
         if found.is_empty() {
-            return match self.options.ignore_missing_paths {
-                true => Ok(Vec::new()),
-                false => Err(DataError::Missing { path: path.to_owned() }),
-            };
+            if self.options.ignore_missing_paths {
+                return Ok(Vec::new());
+            }
+            let is_empty = || start.storage.local_path().is_some_and(|top| top.join(&root).is_dir());
+            return Err(match pattern.is_empty() && is_empty() {
+                true => DataError::NoFiles { why: format!("there are no files in the directory `{path}`") },
+                false => DataError::Missing { path: path.to_owned() },
+            });
         }
         let usual: Vec<String> = self.usual.iter().map(|end| (*end).to_owned()).collect();
         let ends = self.options.file_extensions.as_ref().unwrap_or(&usual);

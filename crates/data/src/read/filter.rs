@@ -186,7 +186,9 @@ fn compare(array: &ArrayRef, operator: Operator, value: &serde_json::Value) -> R
             unify_types(kind, literal.data_type(), Lacking::IsAnError).unwrap_or(DataType::Float64)
         }
         (kind, DataType::Utf8) if !kind.is_numeric() && *kind != DataType::Boolean => kind.clone(),
-        (DataType::Decimal128(..) | DataType::Decimal256(..), DataType::Int64 | DataType::Float64) => kind.clone(),
+        // No digit of either is rounded away.
+        (kind, DataType::Int64 | DataType::Utf8) if kind.is_decimal() => wide_decimal(kind, value),
+        (kind, DataType::Float64) if kind.is_decimal() => DataType::Float64,
         (DataType::Boolean, DataType::Boolean) => DataType::Boolean,
         (kind, other) => {
             return Err(ArrowError::CastError(format!("{kind} and {other} have no common type")).into());
@@ -210,6 +212,17 @@ fn compare(array: &ArrayRef, operator: Operator, value: &serde_json::Value) -> R
         Operator::GreaterOrEqual => cmp::gt_eq(&array, &literal)?,
         Operator::In | Operator::NotIn => unreachable!("taken apart by the caller"),
     })
+}
+
+/// The widest decimal, with as many digits behind the point as a column and a literal have.
+fn wide_decimal(kind: &DataType, literal: &serde_json::Value) -> DataType {
+    let own = match kind {
+        DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) => *scale,
+        DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => *scale,
+        _ => 0,
+    };
+    let digits = literal.as_str().and_then(|text| text.split_once('.')).map_or(0, |(_, behind)| behind.len());
+    DataType::Decimal256(76, own.max(digits.min(38) as i8))
 }
 
 /// FILTER-1: Arrow's own comparison puts NaN above everything and -0 below 0.
