@@ -2,7 +2,6 @@
 
 mod common;
 
-use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, UInt8Type};
 use common::{Directory, blocks, error, open};

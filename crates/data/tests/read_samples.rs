@@ -7,7 +7,7 @@ use std::io::Write;
 use arrow_array::Array;
 use arrow_array::cast::AsArray;
 use arrow_array::types::UInt8Type;
-use common::{Directory, blocks, error, open, shown, table};
+use common::{Directory, error, shown, table};
 use serde_json::json;
 
 /// The pixels of a small image, and its file.

@@ -228,7 +228,7 @@ mod tests {
         }
 
         #[test]
-        fn a_mean_alone_is_a_shortcut(mean in -2048i16..2048, step in 1i32..256) {
+        fn a_mean_alone_is_a_shortcut(mean in -2048i16..2048, step in 1i32..16) {
             let mut block = [0; 64];
             block[0] = mean;
             let (mut shortly, mut wholly) = ([0; 64], [0; 64]);
