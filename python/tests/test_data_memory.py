@@ -66,7 +66,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         columns = {f"x{column}": noise[:, column] for column in range(COLUMNS)}
         columns["label"] = numpy.arange(at, at + len(noise), dtype="i4")
         parquet.write_table(
-            pyarrow.table(columns), directory / f"{number:04}.parquet", row_group_size=1 << 13, compression="none"
+            pyarrow.table(columns), directory / f"{number:04}.parquet", row_group_size=1 << 14, compression="none"
         )
         number, at = number + 1, at + len(noise)
     return directory
@@ -82,6 +82,6 @@ def test_a_slow_consumer_holds_the_reader_within_its_budget(files: Path, order: 
     # The reader was faster all the time: it had read as much as it may.
     assert told["full"] > 10, told
     assert told["most"] <= BUDGET, told
-    # Beside what is held for the consumer: what two readers have in their hands, and the allocator's own.
-    assert told["peak"] <= BUDGET + (24 << 20), told
+    # Beside what is read: compressed pages, what Python holds, and what the allocator has not given back yet.
+    assert told["peak"] <= BUDGET + (12 << 20), told
     assert told["written"] < 1 << 16, told

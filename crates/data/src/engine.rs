@@ -1,8 +1,8 @@
 //! A stream of blocks: threads read pieces ahead, in memory that is bounded, and hand them over in their order.
 //!
 //! ENGINE-1: blocks come in the order of the pieces, whatever the number of threads.
-//! ENGINE-2: what is read and not yet taken fits into the budget, but for one block of the piece whose turn it is: it
-//!   must come, or nothing would.
+//! ENGINE-2: what is read and not yet taken, and what the threads have in their hands, fits into the budget, but for one block of the
+//!   piece whose turn it is: it must come, or nothing would.
 //! ENGINE-3: an error comes in its turn, after every block before it, and ends the stream.
 
 use std::collections::VecDeque;
@@ -16,6 +16,9 @@ use crate::error::DataError;
 use crate::order::Piece;
 use crate::pieces::{self, Reading};
 use crate::source::{Flow, Source};
+
+/// To give memory back costs, and what was given back must be had again.
+const SMALLEST_TRIM: u64 = 4 << 20;
 
 /// What becomes of blocks on their way. Used by several threads at once.
 pub trait Transform: Send + Sync {
@@ -74,6 +77,8 @@ struct Shared {
     reading: Reading,
     pieces: Vec<Piece>,
     budget: u64,
+    /// Freed memory is given back whenever so many bytes were handed over.
+    trimmed_every: u64,
     ahead: usize,
     state: Mutex<State>,
     /// For the threads: there is room, or it is over.
@@ -89,6 +94,8 @@ struct State {
     /// The number of the first of them.
     turn: usize,
     used: u64,
+    /// What was handed over since freed memory was last given back.
+    untrimmed: u64,
     cancelled: bool,
 }
 
@@ -108,6 +115,7 @@ impl Stream {
             reading,
             pieces,
             budget: options.budget,
+            trimmed_every: (options.budget / 8).max(SMALLEST_TRIM),
             ahead: 4 * threads,
             state: Mutex::default(),
             room: Condvar::new(),
@@ -133,9 +141,19 @@ impl Stream {
                 return Ok(Next::Ended);
             }
             if let Some((done, block)) = state.begun.front_mut().and_then(|slot| slot.blocks.pop_front()) {
-                state.used -= bytes_of(&block);
+                let (turn, bytes) = (state.turn, bytes_of(&block));
+                state.used -= bytes;
+                state.untrimmed += bytes;
+                let trims = state.untrimmed > shared.trimmed_every;
+                if trims {
+                    state.untrimmed = 0;
+                }
+                drop(state);
                 shared.room.notify_all();
-                return Ok(Next::Block(state.turn, done, block));
+                if trims {
+                    give_back();
+                }
+                return Ok(Next::Block(turn, done, block));
             }
             if let Some(error) = state.begun.front_mut().and_then(|slot| slot.error.take()) {
                 state.cancelled = true;
@@ -184,9 +202,8 @@ impl Shared {
         while let Some(number) = self.claim() {
             let mut ending = Ending { shared: self, number, error: None, reserved: 0 };
             let piece = &self.pieces[number];
-            let window = pieces::window_bytes(piece, &*self.reading.pipeline.source);
-            ending.reserved = window;
-            if !self.reserve(number, window) {
+            ending.reserved = pieces::in_hand(piece, &*self.reading.pipeline.source);
+            if !self.reserve(number, ending.reserved) {
                 return;
             }
             let mut give = |done: u64, block: RecordBatch| Ok(self.put(number, done, block));
@@ -263,6 +280,15 @@ impl Drop for Ending<'_> {
         drop(state);
         self.shared.ready.notify_one();
         self.shared.room.notify_all();
+    }
+}
+
+/// Blocks are made on several threads and freed on another: glibc would keep what is free in the arenas of all of them.
+fn give_back() {
+    // SAFETY: it may be called at any time, from any thread.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        nix::libc::malloc_trim(0);
     }
 }
 

@@ -11,6 +11,7 @@ use crate::engine::{Pipeline, Transform};
 use crate::error::DataError;
 use crate::gather::gathered;
 use crate::order::{Piece, mix, permutation};
+use crate::read::BLOCK_BYTES;
 use crate::source::{Flow, Source};
 
 /// Blocks that are gathered have about so many rows.
@@ -29,11 +30,12 @@ type Take<'a> = dyn FnMut(RecordBatch) -> Result<Flow, DataError> + 'a;
 /// With how many rows of the piece were done with before.
 type Give<'a> = dyn FnMut(u64, RecordBatch) -> Result<Flow, DataError> + 'a;
 
-/// What has to be in memory at once before anything of a piece can be handed over.
-pub(crate) fn window_bytes(piece: &Piece, source: &dyn Source) -> u64 {
+/// What a thread has in its hands of a piece before it hands it over: a whole window, or a block.
+pub(crate) fn in_hand(piece: &Piece, source: &dyn Source) -> u64 {
+    let bytes = piece.units.iter().map(|unit| source.units()[*unit].bytes);
     match piece.key {
-        Some(_) => piece.units.iter().map(|unit| source.units()[*unit].bytes).sum(),
-        None => 0,
+        Some(_) => bytes.sum(),
+        None => bytes.max().unwrap_or(0).min(BLOCK_BYTES),
     }
 }
 

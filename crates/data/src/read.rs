@@ -34,7 +34,7 @@ pub use pixels::Mode;
 /// The most rows of a block that a reader hands over.
 pub(crate) const BLOCK_ROWS: usize = 65_536;
 /// The most that a block of known size takes, but for one row.
-const BLOCK_BYTES: u64 = 16 << 20;
+pub(crate) const BLOCK_BYTES: u64 = 16 << 20;
 
 /// How many rows of a unit of this size make a block: a power of two, so that batches seldom lie across two.
 pub(crate) fn block_rows(rows: u64, bytes: u64) -> usize {
