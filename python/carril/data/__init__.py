@@ -1,5 +1,6 @@
 """Data for training: read, changed, shuffled, split and handed over in batches."""
 
+from carril.data._write import FilenameProvider, SaveMode
 from carril.data.context import (
     ActorPoolStrategy,
     DataContext,
@@ -41,8 +42,10 @@ __all__ = [
     "Datasource",
     "ExecutionOptions",
     "ExecutionResources",
+    "FilenameProvider",
     "MaterializedDataset",
     "ReadTask",
+    "SaveMode",
     "Schema",
     "TaskPoolStrategy",
     "from_arrow",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowSchema, to_ffi};
 use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, StructArray};
+use arrow_array::{Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, RecordBatchReader, StructArray};
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Schema};
@@ -59,7 +59,15 @@ impl Block {
         let stream = capsule.pointer_checked(Some(STREAM))?.as_ptr().cast::<FFI_ArrowArrayStream>();
         // SAFETY: the capsule has the name that Arrow's interface gives to a stream, and `from_raw` takes the stream out of it.
         let reader = unsafe { RecordBatchStreamReader::from_raw(stream) }.map_err(|error| failed(py, error))?;
-        reader.map(|batch| Ok(Block { batch: batch.map_err(|error| failed(py, error))?, is_own: false })).collect()
+        let schema = reader.schema();
+        let blocks = reader.map(|batch| Ok(Block { batch: batch.map_err(|error| failed(py, error))?, is_own: false }));
+        let blocks = blocks.collect::<PyResult<Vec<_>>>()?;
+        // A table without rows still has columns.
+        Ok(if blocks.is_empty() {
+            vec![Block { batch: RecordBatch::new_empty(schema), is_own: false }]
+        } else {
+            blocks
+        })
     }
 
     #[staticmethod]
