@@ -65,8 +65,9 @@ class Run:
     @property
     def path(self) -> str:
         """Where the run is kept: a local path or a URI."""
-    def watch(self, reports: bool, output: bool) -> None:
-        """Subscribes: `reports` asks for every collated report (for callbacks), otherwise only sampled progress comes."""
+    def watch(self, reports: bool, output: bool, quiet: bool = False) -> None:
+        """Subscribes: `reports` asks for every collated report (for callbacks), otherwise only sampled progress comes; with
+        `quiet` trials are told of when they are made and when they fail."""
     def next_event(self) -> tuple[str, dict[str, Any]] | None:
         """Waits for the next event; None after the last one. Kinds and their keys:
 

@@ -1,5 +1,6 @@
 //! `carril stop-run RUN`
 
+use carril_proto::v1::WatchRequest;
 use carril_types::Failure;
 use clap::Args;
 
@@ -19,7 +20,7 @@ impl StopRun {
         block_on(async {
             let live = live_run(&self.run).await?;
             let (name, id) = (live.summary.name, live.summary.run_id);
-            let mut watch = live.client.watch(id.clone(), false, false).await?;
+            let mut watch = live.client.watch(WatchRequest { run_id: id.clone(), ..Default::default() }).await?;
             live.client.stop_run(id, "stopped by `carril stop-run`".into(), self.force).await?;
             while let Some(event) = watch.next().await? {
                 if let carril_proto::v1::run_event::Kind::Ended(ended) = event {

@@ -132,7 +132,7 @@ async fn a_live_run_can_be_seen_followed_and_stopped() {
     let fixture = Fixture::start(&programs(), 8.0).await;
     let spec = fixture.spec(2, &["print", "1", "report", "2", "hang"]);
     let reply = fixture.submit(&spec).await.unwrap();
-    let mut watch = fixture.client.watch(reply.run_id.clone(), true, true).await.unwrap();
+    let mut watch = fixture.watch(&reply.run_id).await;
     let (mut reports, mut lines) = (0, 0);
     while reports < 2 || lines < 2 {
         match watch.next().await.unwrap().expect("the run goes on") {

@@ -106,8 +106,7 @@ impl Client {
         self.head.clone().answer(request).await.map(drop).map_err(lost)
     }
 
-    pub async fn watch(&self, run_id: String, reports: bool, output: bool) -> Result<RunWatch, Failure> {
-        let request = v1::WatchRequest { run_id, reports, output };
+    pub async fn watch(&self, request: v1::WatchRequest) -> Result<RunWatch, Failure> {
         Ok(RunWatch { events: self.head.clone().watch_run(request).await.map_err(lost)?.into_inner() })
     }
 

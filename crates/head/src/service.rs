@@ -114,8 +114,9 @@ impl v1::head_server::Head for HeadService {
         let request = request.into_inner();
         let (sender, receiver) = mpsc::channel(WATCHER_QUEUE);
         let id = self.watchers.fetch_add(1, Ordering::Relaxed);
-        let watcher = Watcher { id, reports: request.reports, output: request.output, sender };
-        let run = RunId::new(request.run_id);
+        let v1::WatchRequest { run_id, reports, output, quiet } = request;
+        let watcher = Watcher { id, reports, output, quiet, sender };
+        let run = RunId::new(run_id);
         let watched = self.head.ask(move |head| head.watch(&run, watcher)).await;
         watched.and_then(|watched| watched).map_err(to_status)?;
         let events = tokio_stream::StreamExt::map(ReceiverStream::new(receiver), Ok);

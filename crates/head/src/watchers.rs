@@ -18,6 +18,8 @@ pub struct Watcher {
     pub id: u64,
     pub reports: bool,
     pub output: bool,
+    /// Wants of the trials of a search only their making and their failures.
+    pub quiet: bool,
     pub sender: mpsc::Sender<v1::RunEvent>,
 }
 
@@ -81,6 +83,8 @@ impl Watchers {
                 Some(Kind::Reported(_)) => watcher.reports,
                 Some(Kind::Progress(_)) => !watcher.reports && backlog.events.is_empty(),
                 Some(Kind::Output(_)) => watcher.output,
+                Some(Kind::Trial(changed)) => !watcher.quiet || changed.made.is_some(),
+                Some(Kind::OfTrial(of_trial)) => !watcher.quiet || is_trouble(of_trial),
                 _ => true,
             };
             if !wanted {
@@ -138,5 +142,46 @@ impl Watchers {
 
     pub fn is_drained(&self) -> bool {
         self.all.iter().all(|(watcher, backlog)| backlog.events.is_empty() || watcher.sender.is_closed())
+    }
+}
+
+/// Whether a trial has something to tell that must not be missed.
+fn is_trouble(of_trial: &v1::TrialEvent) -> bool {
+    use v1::run_event::Kind;
+    match of_trial.event.as_ref().and_then(|event| event.kind.as_ref()) {
+        Some(Kind::Ended(ended)) => ended.status != "finished",
+        Some(Kind::Warning(_) | Kind::Restarted(_)) => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use v1::run_event::Kind;
+
+    use super::*;
+
+    fn changed(made: bool) -> v1::RunEvent {
+        v1::TrialChanged { made: made.then(v1::TrialMade::default), ..Default::default() }.into()
+    }
+
+    fn ended(status: &str) -> v1::RunEvent {
+        let event = v1::RunEnded { status: status.to_owned(), ..Default::default() }.into();
+        let of_trial = v1::TrialEvent { trial: 0, event: Some(Box::new(event)) };
+        v1::RunEvent { kind: Some(Kind::OfTrial(Box::new(of_trial))) }
+    }
+
+    #[test]
+    fn a_quiet_watcher_hears_of_trials_when_they_are_made_and_when_they_fail() {
+        let events = [changed(true), changed(false), ended("finished"), ended("failed")];
+        let heard = |quiet| {
+            let (sender, mut receiver) = mpsc::channel(events.len());
+            let mut watchers = Watchers::new();
+            watchers.add(Watcher { id: 0, reports: false, output: false, quiet, sender });
+            events.iter().for_each(|event| watchers.publish(event));
+            std::iter::from_fn(|| receiver.try_recv().ok()).collect::<Vec<_>>()
+        };
+        assert_eq!(heard(false), events);
+        assert_eq!(heard(true), [events[0].clone(), events[3].clone()]);
     }
 }

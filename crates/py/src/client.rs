@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use carril_client::{PrivateHead, PrivateOptions, RunWatch};
+use carril_proto::v1;
 use carril_types::{ErrorCode, Failure, PythonRuntime, RunSpec};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -203,10 +204,12 @@ pub struct Run {
 
 #[pymethods]
 impl Run {
-    fn watch(&self, py: Python<'_>, reports: bool, output: bool) -> PyResult<()> {
+    #[pyo3(signature = (reports, output, quiet=false))]
+    fn watch(&self, py: Python<'_>, reports: bool, output: bool, quiet: bool) -> PyResult<()> {
         let runtime = runtime().map_err(|failure| raise(py, failure))?;
         leave(py, runtime.handle(), async {
-            let watch = self.client.watch(self.run_id.clone(), reports, output).await?;
+            let request = v1::WatchRequest { run_id: self.run_id.clone(), reports, output, quiet };
+            let watch = self.client.watch(request).await?;
             *self.watch.lock().await = Some(watch);
             Ok(())
         })

@@ -496,7 +496,7 @@ impl Sim {
                     self.driver.run = Some(run.clone());
                     let (sender, events) = mpsc::channel(1_024);
                     self.driver.events = Some(events);
-                    let watcher = Watcher { id: 1, reports: false, output: false, sender };
+                    let watcher = Watcher { id: 1, reports: false, output: false, quiet: false, sender };
                     if let Some(life) = self.head.as_ref().map(|process| process.life) {
                         self.with_head(life, |head| drop(head.watch(&run, watcher)));
                     }

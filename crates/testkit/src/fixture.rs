@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use carril_client::{Client, PrivateHead, PrivateOptions, start_private};
+use carril_client::{Client, PrivateHead, PrivateOptions, RunWatch, start_private};
 use carril_proto::v1;
 use carril_proto::v1::run_event::Kind;
 use carril_types::{Failure, OnExisting, Resources, RunSpec, Value, WorkerCommand};
@@ -120,9 +120,15 @@ impl Fixture {
         self.follow(&reply, |_| {}).await
     }
 
+    /// Everything that happens in a run.
+    pub async fn watch(&self, run_id: &str) -> RunWatch {
+        let request = v1::WatchRequest { run_id: run_id.to_owned(), reports: true, output: true, quiet: false };
+        self.client.watch(request).await.expect("the run can be watched")
+    }
+
     /// Watches a run to its end; `seen` is called with each event.
     pub async fn follow(&self, reply: &v1::RunReply, mut seen: impl FnMut(&Kind)) -> RunEnd {
-        let mut watch = self.client.watch(reply.run_id.clone(), true, true).await.expect("the run can be watched");
+        let mut watch = self.watch(&reply.run_id).await;
         let mut end = RunEnd { path: PathBuf::from(&reply.path), ..RunEnd::default() };
         loop {
             let next = tokio::time::timeout(DEADLINE, watch.next()).await;

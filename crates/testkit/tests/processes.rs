@@ -103,7 +103,7 @@ async fn the_death_of_the_head_takes_everything_with_it() {
     let mut fixture = fixture().await;
     let spec = fixture.spec(2, &["child", "hang"]);
     let reply = fixture.submit(&spec).await.unwrap();
-    let mut watch = fixture.client.watch(reply.run_id, true, true).await.unwrap();
+    let mut watch = fixture.watch(&reply.run_id).await;
     let mut workers = Vec::new();
     let mut printed = Vec::new();
     while printed.len() < 2 || workers.is_empty() {

@@ -68,6 +68,11 @@ class Answers:
     def wants_reports(self) -> bool:
         return bool(self._callbacks) or self._plan.asks_searcher
 
+    @property
+    def follows_trials(self) -> bool:
+        """Somebody is told, or asked, about more than how the experiment ended."""
+        return self.wants_reports or self._plan.asks_scheduler or self._plan.stopper is not None
+
     def follow(self, run: "Run") -> None:
         self._run = run
         if not self._begun:

@@ -146,7 +146,10 @@ class _Watch(Follower):
     def follow(self, run: "Run", signals: PreemptionSignals) -> None:
         self._run = run
         self._answers.follow(run)
-        run.watch(self._answers.wants_reports or self._plan.run_config.verbose > 1, self._shows_output)
+        config = self._plan.run_config
+        # A driver that shows nothing and decides nothing is spared what it would throw away.
+        is_quiet = config.verbose == 0 and config.progress_reporter is None and not self._answers.follows_trials
+        run.watch(self._answers.wants_reports or config.verbose > 1, self._shows_output, quiet=is_quiet)
         signals.pass_on_to(run.preempt)
 
     def _of_the_user(self, raised: Exception) -> Exception | None:

@@ -56,7 +56,7 @@ pub async fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Watches until an event is the one that is meant.
 pub async fn wait_for_event(fixture: &Fixture, reply: &v1::RunReply, mut is_meant: impl FnMut(&Kind) -> bool) {
-    let mut watch = fixture.client.watch(reply.run_id.clone(), true, true).await.unwrap();
+    let mut watch = fixture.watch(&reply.run_id).await;
     loop {
         let next = tokio::time::timeout(PATIENCE, watch.next()).await;
         let event = next.expect("the event comes").expect("the head lives").expect("the run goes on");
