@@ -165,7 +165,7 @@ fn parse(text: &str) -> Result<Header, String> {
     let descr = descr.strip_prefix('\'').and_then(|rest| rest.split('\'').next()).ok_or("its rows are structures")?;
     let (order, name) = descr.split_at(descr.len().min(1));
     let (element, stored, width) = parse_element(name).ok_or_else(|| match name {
-        "O" => "its elements are Python objects, which are not unpickled".to_owned(),
+        "O" => format!("its elements are `{descr}`, Python objects, which are not unpickled"),
         _ => format!("its elements are `{descr}`, not numbers, truth values, times or texts"),
     })?;
     let is_fortran = after("fortran_order")?.starts_with("True");

@@ -142,8 +142,10 @@ mod tests {
 
     #[test]
     fn records_are_found_with_their_places() {
-        let mut values = Values::new(b" [{\"a\": 1},\n {\"a\": 2}]\n[{}] ", true);
-        assert_eq!(values.by_ref().map(|(at, _)| at).collect::<Vec<_>>(), [2, 13, 25]);
+        let text = b" [{\"a\": 1},\n {\"a\": 2}]\n[{}] ";
+        let mut values = Values::new(text, true);
+        let braces: Vec<usize> = memchr::memchr_iter(b'{', text).collect();
+        assert_eq!(values.by_ref().map(|(at, _)| at).collect::<Vec<_>>(), braces);
         assert_eq!(values.wrong(), None);
         let mut values = Values::new(b"{}\n{\n", false);
         assert_eq!(values.by_ref().count(), 1);
