@@ -295,6 +295,9 @@ class Stream:
     @property
     def bytes_in_memory(self) -> int: ...
     @property
+    def is_read(self) -> bool:
+        """Nothing more has to be read for it."""
+    @property
     def is_counted(self) -> bool: ...
     @property
     def pieces(self) -> int: ...

@@ -29,7 +29,7 @@ def neighbours(order: numpy.ndarray) -> int:
 @pytest.fixture
 def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows of a tenth of the rows."""
-    limits = ExecutionResources(object_store_memory=ROWS * 8 // 10 * 4)
+    limits = ExecutionResources(object_store_memory=ROWS * 8 // 10 * 8)
     monkeypatch.setattr(
         DataContext, "_current", DataContext(execution_options=ExecutionOptions(resource_limits=limits))
     )

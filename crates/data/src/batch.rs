@@ -60,6 +60,11 @@ impl Batches {
         self.position
     }
 
+    /// Whether nothing more has to be read for it.
+    pub fn is_read(&self) -> bool {
+        self.stream.is_read()
+    }
+
     pub fn bytes_in_memory(&self) -> u64 {
         self.stream.used() + self.held.iter().map(|(_, _, block)| crate::engine::bytes_of(block)).sum::<u64>()
     }

@@ -175,6 +175,13 @@ impl Stream {
         }
     }
 
+    /// Whether nothing more has to be read for it.
+    pub fn is_read(&self) -> bool {
+        let state = self.shared.lock();
+        let all = state.turn + state.begun.len() == self.shared.pieces.len();
+        all && state.begun.iter().all(|slot| slot.is_over)
+    }
+
     /// What is in memory now, in bytes.
     pub fn used(&self) -> u64 {
         self.shared.lock().used

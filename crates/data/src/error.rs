@@ -41,6 +41,23 @@ impl DataError {
     pub fn invalid(what: impl Into<String>) -> Self {
         DataError::Invalid { what: what.into(), hint: None }
     }
+
+    /// How to go on.
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            DataError::Invalid { hint, .. } => return hint.clone(),
+            DataError::Damaged { .. } => "`max_errors=1` passes over one damaged part and reads the others".to_owned(),
+            DataError::Missing { .. } | DataError::NoFiles { .. } => {
+                "a path is that of a file, a directory or a glob; `ignore_missing_paths=True` passes over those that lead \
+                 nowhere"
+                    .to_owned()
+            }
+            DataError::SchemasDiffer { .. } => {
+                "read them apart, give both the same columns with `map_batches`, and put them together with `union`".to_owned()
+            }
+            _ => return None,
+        })
+    }
 }
 
 impl From<DataError> for Failure {
@@ -55,10 +72,11 @@ impl From<DataError> for Failure {
             DataError::User(failure) => return (**failure).clone(),
         };
         let message = error.to_string();
-        match error {
-            DataError::Store(error) => error.into(),
-            DataError::Invalid { hint: Some(hint), .. } => Failure::new(code, message).hint(hint),
-            _ => Failure::new(code, message),
+        let hint = error.hint();
+        match (error, hint) {
+            (DataError::Store(error), _) => error.into(),
+            (_, Some(hint)) => Failure::new(code, message).hint(hint),
+            (_, None) => Failure::new(code, message),
         }
     }
 }

@@ -143,7 +143,7 @@ impl Order {
         let mut left = share.into_iter().skip(position.pieces as usize);
         let Some(mut first) = left.next() else { return Vec::new() };
         if self.keeps_rows && first.end.is_some() {
-            first.begin += position.rows;
+            first.begin += position.done + position.rows;
         } else {
             first.begin += position.done;
             first.taken = if position.done > 0 { position.rows } else { first.taken + position.rows };

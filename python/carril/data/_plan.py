@@ -21,8 +21,8 @@ _logger = logging.getLogger("carril.data")
 # Pieces, rows of the next that are done with, and rows of what came out behind those.
 Position = tuple[int, int, int]
 _POSITION = ("pieces", "done", "rows")
-# What one shuffled window may take of the budget: two are read while one is consumed.
-_WINDOWS = 4
+# What one shuffled window may take of the budget: one is consumed and two are read, in each of two passes.
+_WINDOWS = 8
 # Larger ones take longer to the first batch, and mix better.
 _LARGEST_WINDOW = 64 << 20
 _CHUNKS, _SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 256, 16_384
@@ -210,7 +210,9 @@ class Opened:
         local_shuffle: int | None = None,
         seed: int | None = None,
         share_of_budget: int = 1,
+        has_successor: bool = False,
     ) -> "BatchStream":
+        """With a successor there may be two streams for a while: each has half of the budget."""
         context = DataContext.get_current()
         if seed is None:
             seed = self.plan.seed if self.plan.seed is not None else random.getrandbits(63)
@@ -225,7 +227,7 @@ class Opened:
             "batch_size": batch_size,
             "drop_last": drop_last,
             "threads": max(context.threads, *(operation.concurrency or 1 for operation in self.plan.operations), 1),
-            "budget": budget,
+            "budget": budget // 2 if has_successor else budget,
             "window": min(budget // _WINDOWS, _LARGEST_WINDOW),
             "local_shuffle": local_shuffle,
             "chunk": self._chunk() if part.is_resumable else None,

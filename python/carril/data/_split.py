@@ -51,6 +51,8 @@ class Shard(DataIterator):
         self._before: Sequence[Sequence[Position]] = ()
         self._position = _BEGINNING
         self._is_rest_told = False
+        # The epoch after this one, with the options that it was begun with.
+        self._ahead: tuple[int, _Options, BatchStream] | None = None
 
     def goes_on_from(self, seed: int, epoch: int, before: Sequence[Sequence[Position]]) -> None:
         self._seed, self._epoch, self._before = seed, epoch, before
@@ -68,17 +70,32 @@ class Shard(DataIterator):
         self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
     ) -> "Iterator[Block]":
         options = _Options(batch_size, drop_last, local_shuffle)
-        stream = self._stream(options, self._before, self._world, self._rank)
+        stream = self._begin(options)
         self._position = _BEGINNING
         for block, self._position in self._together(stream, options):  # noqa: B020
+            self._read_ahead(stream, options)
             yield block
         # A pass that was left before its end is gone on with after a restart, and not by the next pass.
         self._epoch, self._before, self._position = self._epoch + 1, (), _BEGINNING
 
-    def _stream(self, options: "_Options", before: Sequence[Sequence[Position]], world: int, rank: int) -> BatchStream:
+    def _begin(self, options: "_Options") -> BatchStream:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and not self._before and ahead[:2] == (self._epoch, options):
+            return ahead[2]
+        return self._stream(options, self._epoch, self._before, self._world, self._rank)
+
+    def _read_ahead(self, stream: BatchStream, options: "_Options") -> None:
+        """SHARD-2: when an epoch is read to its end, the next one is begun, so that nobody waits between them."""
+        if self._ahead is None and stream.native.is_read:
+            epoch = self._epoch + 1
+            self._ahead = epoch, options, self._stream(options, epoch, (), self._world, self._rank)
+
+    def _stream(
+        self, options: "_Options", epoch: int, before: Sequence[Sequence[Position]], world: int, rank: int
+    ) -> BatchStream:
         meeting = self._meeting
         is_uneven = meeting is not None and meeting.uneven != "drop"
-        part = Part(self._epoch, world, rank, before, is_resumable=True, deals_rest=is_uneven)
+        part = Part(epoch, world, rank, before, is_resumable=True, deals_rest=is_uneven)
         return self._dataset._open().stream(
             part,
             batch_size=options.batch_size,
@@ -86,6 +103,7 @@ class Shard(DataIterator):
             local_shuffle=options.local_shuffle,
             seed=self._seed,
             share_of_budget=self._world * (meeting.streams if meeting is not None else 1),
+            has_successor=True,
         )
 
     def _together(self, stream: BatchStream, options: "_Options") -> "Iterator[tuple[Block, Position]]":
@@ -128,7 +146,7 @@ class Shard(DataIterator):
             gave = True
             while gave:
                 gave = False
-                for block in self._stream(options, (), world, rank):
+                for block in self._stream(options, self._epoch, (), world, rank):
                     gave = True
                     yield block, behind
 

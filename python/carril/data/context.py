@@ -1,7 +1,7 @@
 """How data is read and held: for all data sets of this process."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 
@@ -35,6 +35,9 @@ class ExecutionResources:
     @classmethod
     def for_limits(cls, **given: Any) -> "ExecutionResources":
         return cls(**given)
+
+    def copy(self, **changes: Any) -> "ExecutionResources":
+        return replace(self, **changes)
 
 
 @dataclass

@@ -13,12 +13,56 @@ from carril.data._functions import Operation
 from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan, Read, Subset, Union
 from carril.data.context import DataContext
 from carril.data.iterator import DataIterator
-from carril.exceptions import ConfigError, ConfigTypeError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
 
 if TYPE_CHECKING:
     import pandas
 
     from carril.data._split import Shard
+
+
+# What Ray's data sets have besides.
+_LATER = frozenset(
+    [
+        "aggregate",
+        "groupby",
+        "iter_tf_batches",
+        "join",
+        "max",
+        "mean",
+        "min",
+        "random_sample",
+        "sort",
+        "std",
+        "sum",
+        "to_dask",
+        "to_modin",
+        "to_numpy_refs",
+        "to_pandas_refs",
+        "to_random_access_dataset",
+        "to_spark",
+        "to_tf",
+        "to_torch",
+        "unique",
+        "with_column",
+        "write_bigquery",
+        "write_clickhouse",
+        "write_datasink",
+        "write_delta",
+        "write_iceberg",
+        "write_images",
+        "write_kafka",
+        "write_lance",
+        "write_mongo",
+        "write_numpy",
+        "write_snowflake",
+        "write_sql",
+        "write_tfrecords",
+        "write_turbopuffer",
+        "write_webdataset",
+        "zip",
+    ]
+)
 
 
 class Dataset(DataIterator):
@@ -489,6 +533,13 @@ class Dataset(DataIterator):
             "<tr>" + "".join(f"<td>{escape(_short(row[name]))}</td>" for name in names) + "</tr>" for row in rows
         )
         return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _LATER:
+            raise NotAvailableError(
+                f"`Dataset.{name}` is not built yet", hints=["`to_pandas()` has everything that pandas can do"]
+            )
+        raise AttributeError(f"a data set has no `{name}`")
 
     def __len__(self) -> int:
         raise TypeError("a data set has no `len()`, which might read all of it: `count()` counts its rows")

@@ -261,6 +261,12 @@ impl Stream {
         self.batches.lock().unwrap_or_else(PoisonError::into_inner).bytes_in_memory()
     }
 
+    /// Whether nothing more has to be read for it.
+    #[getter]
+    fn is_read(&self) -> bool {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner).is_read()
+    }
+
     #[getter]
     fn is_counted(&self) -> bool {
         self.is_counted
