@@ -63,7 +63,7 @@ fn upsample(plane: &Plane, component: &Component, ratio: Ratio, y: usize, to: &m
         (1, 1) => to[..here.len()].copy_from_slice(here),
         (2, 1) if here.len() > 2 => wide(|| double(here, to)),
         (1, 2) => {
-            let half = if y % 2 == 0 { 1 } else { 2 };
+            let half = if y.is_multiple_of(2) { 1 } else { 2 };
             for (to, (here, other)) in to.iter_mut().zip(here.iter().zip(other)) {
                 *to = ((u16::from(*here) * 3 + u16::from(*other) + half) >> 2) as u8;
             }
