@@ -252,7 +252,7 @@ class Dataset(DataIterator):
     # Order and size.
 
     def random_shuffle(self, *, seed: int | None = None, **_: Any) -> "Dataset":
-        """The rows mixed: all of them where they fit into a quarter of the budget, otherwise window by window."""
+        """The rows mixed: all of them where they fit into 64 MB and an eighth of the budget, otherwise window by window."""
         return Dataset(replace(self._settled()._plan, shuffle="rows", seed=seed))
 
     def randomize_block_order(self, *, seed: int | None = None, **_: Any) -> "Dataset":
