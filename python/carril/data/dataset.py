@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
-from carril.data import _convert, _progress, _write
+from carril.data import _convert, _parts, _progress, _write
 from carril.data._functions import Operation
 from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan, Read, Subset, Union
 from carril.data.context import DataContext
@@ -76,9 +76,8 @@ class Dataset(DataIterator):
         self._opened: Opened | None = None
         self._passes = itertools.count()
         self._last: Any = None
-        # What is needed to cut it into parts, once it was asked for.
-        self._held: Dataset | None = None
-        self._unit_rows: tuple[int, ...] | None = None
+        # For its parts, once they were asked for.
+        self._to_cut: _parts.Whole | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # What is open stays here. What is made only once is made before it travels.
@@ -411,24 +410,24 @@ class Dataset(DataIterator):
     # Parts.
 
     def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> "list[Dataset]":
-        """`n` data sets in memory, of equal size or as equal as can be."""
+        """`n` data sets, of equal size or as equal as can be."""
         if n < 1:
             raise ConfigError(f"`split({n})` is no number of parts")
-        rows = self._counted()
-        rows = rows // n * n if equal else rows
-        return self._ranges([rows * number // n for number in range(n + 1)])
+        whole = self._cut()
+        rows = whole.rows // n * n if equal else whole.rows
+        return whole.ranges([rows * number // n for number in range(n + 1)])
 
     def split_at_indices(self, indices: Sequence[int]) -> "list[Dataset]":
         if list(indices) != sorted(indices) or any(index < 0 for index in indices):
             raise ConfigError("`split_at_indices` wants rising indices that are not negative")
-        rows = self._counted()
-        return self._ranges([0, *(min(index, rows) for index in indices), rows])
+        whole = self._cut()
+        return whole.ranges([0, *(min(index, whole.rows) for index in indices), whole.rows])
 
     def split_proportionately(self, proportions: Sequence[float]) -> "list[Dataset]":
         if not proportions or any(part <= 0 for part in proportions) or sum(proportions) >= 1:
             raise ConfigError("`split_proportionately` wants positive parts whose sum is below 1: the rest is the last")
-        rows = self._counted()
-        return self._ranges([0, *(int(rows * part) for part in itertools.accumulate(proportions)), rows])
+        whole = self._cut()
+        return whole.ranges([0, *(int(whole.rows * part) for part in itertools.accumulate(proportions)), whole.rows])
 
     def train_test_split(
         self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
@@ -438,35 +437,20 @@ class Dataset(DataIterator):
         By `stratify` each value of a column has its part in both: that is done in memory.
         """
         if stratify is not None:
-            whole = self._whole()
-            return self._stratified(whole, _test_rows(test_size, len(whole)), shuffle, seed, stratify)
-        rows = self._counted()
-        test = _test_rows(test_size, rows)
+            return _parts.stratified(self, stratify, test_size, shuffle, seed)
+        whole = self._cut()
+        test = _parts.test_rows(test_size, whole.rows)
         if not shuffle:
-            train, tested = self._ranges([0, rows - test, rows])
+            train, tested = whole.ranges([0, whole.rows - test, whole.rows])
             return train, tested
         seed = seed if seed is not None else random.getrandbits(63)
-        drawn = [{"chance": {"rows": test, "seed": seed, "others": others}} for others in (True, False)]
-        train, tested = (self._select(one).random_shuffle(seed=seed) for one in drawn)
-        return train, tested
+        train, tested = whole.drawn(test, seed)
+        return train.random_shuffle(seed=seed), tested.random_shuffle(seed=seed)
 
-    def _stratified(
-        self, whole: Block, test: int, shuffle: bool, seed: int | None, column: str
-    ) -> "tuple[Dataset, Dataset]":
-        if column not in whole.names:
-            raise ConfigError(f"there is no column `{column}` to stratify by; there are {', '.join(whole.names)}")
-        groups: dict[Any, list[int]] = {}
-        for place, value in enumerate(whole.values(whole.names.index(column))):
-            groups.setdefault(value, []).append(place)
-        dice, parts = random.Random(seed), ([], [])  # type: tuple[random.Random, tuple[list[int], list[int]]]
-        for places in groups.values():
-            if shuffle:
-                dice.shuffle(places)
-            cut = len(places) - round(len(places) * test / max(len(whole), 1))
-            parts[0].extend(places[:cut])
-            parts[1].extend(places[cut:])
-        made = [MaterializedDataset(Plan(Memory((whole.take(sorted(part)),)))) for part in parts]
-        return made[0], made[1]
+    def _cut(self) -> _parts.Whole:
+        if self._to_cut is None:
+            self._to_cut = _parts.Whole(self)
+        return self._to_cut
 
     def streaming_split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> "list[Shard]":
         """One iterator for each of `n` consumers: each reads its own part, and nobody waits for another."""
@@ -474,34 +458,6 @@ class Dataset(DataIterator):
 
         seed = self._plan.seed if self._plan.seed is not None else random.getrandbits(63)
         return [Shard(self, n, rank, seed) for rank in range(n)]
-
-    def _sliceable(self) -> "Dataset":
-        """This one, if its rows are those that are read and none is left out; otherwise what it gives, in memory."""
-        plan = self._plan
-        if plan.keeps_rows and plan.limit is None and plan.shuffle == "none":
-            return self
-        if self._held is None:
-            self._held = self.materialize()
-        return self._held
-
-    def _counts(self) -> tuple[int, ...]:
-        """The rows of each unit of what can be sliced; counted once."""
-        if self._unit_rows is None:
-            threads = DataContext.get_current().threads
-            self._unit_rows = tuple(self._sliceable()._open().source.count(threads))
-        return self._unit_rows
-
-    def _counted(self) -> int:
-        return sum(self._counts())
-
-    def _select(self, selection: dict[str, Any]) -> "Dataset":
-        plan = self._sliceable()._plan
-        made = Dataset(replace(plan, origin=Subset(plan.origin, selection, self._counts())))
-        # What is in memory is not held for each of its parts.
-        return made.materialize() if isinstance(plan.origin, Memory | Derived) else made
-
-    def _ranges(self, bounds: Sequence[int]) -> "list[Dataset]":
-        return [self._select({"range": {"begin": begin, "end": end}}) for begin, end in itertools.pairwise(bounds)]
 
     def _whole(self) -> Block:
         blocks = _same_columns(list(self._all_blocks()))
@@ -630,16 +586,6 @@ def _processes(concurrency: Any, compute: Any) -> int | None:
     if not isinstance(concurrency, int) or concurrency < 1:
         raise ConfigError(f"`concurrency={concurrency!r}` is no number of processes", hints=["give 1 or more"])
     return concurrency
-
-
-def _test_rows(test_size: int | float, rows: int) -> int:
-    if isinstance(test_size, float):
-        if not 0 < test_size < 1:
-            raise ConfigError(f"`test_size={test_size}` is no part of a whole", hints=["a float lies between 0 and 1"])
-        return round(rows * test_size)
-    if not 0 < test_size < rows:
-        raise ConfigError(f"`test_size={test_size}` does not leave rows for both: there are {rows}")
-    return test_size
 
 
 def _same_columns(blocks: list[Block]) -> list[Block]:
