@@ -263,7 +263,7 @@ def test_the_name_of_a_finished_run_can_be_used_again_and_goes_on_from_its_check
         "from ray.util.multiprocessing import Pool",
         "import ray; ray.get(1)",
         "import ray; ray.remote(print)",
-        "import ray; ray.data.read_csv('x.csv')",
+        "import ray; ray.data.read_sql('select 1', print)",
         "from ray.train.huggingface.transformers import RayTrainReportCallback",
     ],
 )

@@ -91,7 +91,12 @@ DEFAULTS: dict[type, dict[str, Any]] = {
         "sync_artifacts": False,
         "sync_artifacts_on_checkpoint": True,
     },
-    DataConfig: {"datasets_to_split": "all", "execution_options": None, "enable_shard_locality": True},
+    DataConfig: {
+        "datasets_to_split": "all",
+        "execution_options": None,
+        "enable_shard_locality": True,
+        "uneven": "drop",
+    },
     ValidationTaskConfig: {"fn_kwargs": {}, "timeout_s": None},
     ValidationConfig: {"fn": None, "task_config": None, "ray_remote_kwargs": None},
     BackendConfig: {},
@@ -269,7 +274,6 @@ def test_what_is_not_built_yet_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({"datasets": {"train": [1]}}, "`datasets=…`: data sets are not built yet"),
         ({"metadata": {"a": 1}}, "`metadata=…`: metadata of a run is not built yet"),
     ],
 )

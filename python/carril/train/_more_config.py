@@ -1,6 +1,6 @@
 """The configuration that few scripts use, and the types of what comes later.
 
-Data sets are not built yet: their configuration can be made, and its use is refused by the trainer. `BackendConfig` is the place where a framework is set up inside a worker.
+`BackendConfig` is the place where a framework is set up inside a worker.
 """
 
 import enum
