@@ -11,7 +11,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from data_tables import UNITS, assert_same, is_same, read_back, write_ipc
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from carril import data
@@ -120,10 +120,14 @@ def path_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parquet(
     path: Path, table: pa.Table, compression: str, version: str, dictionaries: bool, group: int, page: int, stored: bool
 ) -> None:
-    pq.write_table(
-        table, path, compression=compression, data_page_version=version, use_dictionary=dictionaries,
-        row_group_size=group, data_page_size=page, store_schema=stored,
-    )  # fmt: skip
+    try:
+        pq.write_table(
+            table, path, compression=compression, data_page_version=version, use_dictionary=dictionaries,
+            row_group_size=group, data_page_size=page, store_schema=stored,
+        )  # fmt: skip
+    except pa.ArrowNotImplementedError:
+        # Views inside of structs cannot be cut into row groups by pyarrow: there is no file to read.
+        reject()
     theirs = pq.read_table(path)
     dataset = data.read_parquet(path)
     assert dataset.count() == table.num_rows
