@@ -8,7 +8,6 @@ import pytest
 from runs import fit
 
 from carril import train
-from carril.exceptions import NotAvailableError
 from carril.train import DataParallelTrainer, RunConfig, ScalingConfig
 
 pytestmark = pytest.mark.usefixtures("head")
@@ -164,7 +163,7 @@ def test_outside_a_worker_report_and_the_rest_say_so_too() -> None:
     assert repr(train.TrainContext()) == "TrainContext()"
 
 
-def test_what_comes_later_says_so_in_a_worker(storage: Path) -> None:
+def test_a_data_set_that_was_not_given_is_told_in_a_worker(storage: Path) -> None:
     def function() -> list[str]:
         from carril import train
 
@@ -177,5 +176,5 @@ def test_what_comes_later_says_so_in_a_worker(storage: Path) -> None:
         return said
 
     shard, named = fit(function, storage, workers=1).return_value
-    assert shard.startswith(f"{NotAvailableError.__name__}: `get_dataset_shard()`: data sets are not built yet")
-    assert named.startswith("KeyError: ") and "no dataset is named 'x'" in named
+    assert shard.startswith("KeyError: ") and "the trainer was given no `datasets`" in shard
+    assert named.startswith("KeyError: ") and "no data set is named 'x'" in named

@@ -91,7 +91,8 @@ def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") 
         name = next(iter(datasets))
     if name is None or name not in datasets:
         there = ", ".join(f"`{one}`" for one in datasets) or "none: the trainer was given no `datasets`"
-        raise KeyError(f"no data set is named {name!r}; there are {there}")
+        asked = "no data set was named" if name is None else f"no data set is named {name!r}"
+        raise KeyError(f"{asked}; there are {there}")
     if name not in _shards:
         from carril.data.context import DataContext
 
