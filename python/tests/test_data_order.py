@@ -71,3 +71,12 @@ def test_a_union_is_read_one_behind_the_other_and_when_it_is_wanted(tmp_path: Pa
     assert not made
     with pytest.raises(ConfigError, match="different columns"):
         first.union(data.from_items([{"other": 1}]))
+
+
+def test_columns_that_are_selected_are_all_that_comes_also_where_the_reader_adds_some(tmp_path: Path) -> None:
+    (tmp_path / "year=2024").mkdir()
+    data.from_items([{"a": 1, "b": "x"}]).write_parquet(tmp_path / "year=2024")
+    dataset = data.read_parquet(tmp_path, include_paths=True)
+    assert dataset.columns() == ["a", "b", "year", "path"]
+    assert dataset.select_columns("a").take_all() == [{"a": 1}]
+    assert dataset.select_columns(["year", "a"]).take_all() == [{"year": 2024, "a": 1}]

@@ -11,7 +11,7 @@ import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from data_tables import UNITS, assert_same, is_same, read_back, write_ipc
-from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from carril import data
@@ -107,6 +107,11 @@ def path_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("properties") / "a"
 
 
+def _has_view_inside(kind: pa.DataType) -> bool:
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    return any(pa.types.is_string_view(one) or pa.types.is_binary_view(one) or _has_view_inside(one) for one in inner)
+
+
 @quickly
 @given(
     table=tables(),
@@ -120,14 +125,12 @@ def path_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_parquet(
     path: Path, table: pa.Table, compression: str, version: str, dictionaries: bool, group: int, page: int, stored: bool
 ) -> None:
-    try:
-        pq.write_table(
-            table, path, compression=compression, data_page_version=version, use_dictionary=dictionaries,
-            row_group_size=group, data_page_size=page, store_schema=stored,
-        )  # fmt: skip
-    except pa.ArrowNotImplementedError:
-        # Views inside of structs cannot be cut into row groups by pyarrow: there is no file to read.
-        reject()
+    # pyarrow cannot cut such columns into row groups: there would be no file to read.
+    assume(not any(_has_view_inside(kind) for kind in table.schema.types))
+    pq.write_table(
+        table, path, compression=compression, data_page_version=version, use_dictionary=dictionaries,
+        row_group_size=group, data_page_size=page, store_schema=stored,
+    )  # fmt: skip
     theirs = pq.read_table(path)
     dataset = data.read_parquet(path)
     assert dataset.count() == table.num_rows

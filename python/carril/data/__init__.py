@@ -1,5 +1,6 @@
 """Data for training: read, changed, shuffled, split and handed over in batches."""
 
+from carril.data._schema import Schema
 from carril.data._write import FilenameProvider, SaveMode
 from carril.data.context import (
     ActorPoolStrategy,
@@ -8,7 +9,7 @@ from carril.data.context import (
     ExecutionResources,
     TaskPoolStrategy,
 )
-from carril.data.dataset import Dataset, MaterializedDataset, Schema
+from carril.data.dataset import Dataset, MaterializedDataset
 from carril.data.iterator import DataIterator
 from carril.data.read_api import (
     Datasource,

@@ -66,6 +66,7 @@ class Board:
             if not is_told and time.monotonic() - began > _SECONDS_UNTIL_TOLD:
                 is_told = True
                 _logger.warning("waiting for batch %d of rank %s", batches, ", ".join(map(str, unknown)))
+            # Nobody can be woken through a file that is mapped. Looking costs a microsecond, and ranks are seldom far apart.
             time.sleep(pause)
             pause = min(pause * 2, 0.005)
 

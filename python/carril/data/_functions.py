@@ -12,6 +12,7 @@ from typing import Any
 
 from carril._native import Block
 from carril.data import _convert
+from carril.exceptions import ConfigError, ConfigTypeError
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,42 @@ class Operation:
     @property
     def keeps_rows(self) -> bool:
         return self.kind in ("map", "add_column")
+
+
+# What Ray gives a function, and has no meaning where functions run in processes beside the reader.
+_WITHOUT_EFFECT = {"num_cpus", "num_gpus", "memory", "ray_remote_args", "ray_remote_args_fn", "max_task_retries"}
+
+
+def operation(kind: str, function: Any, options: Mapping[str, Any], **more: Any) -> Operation:
+    """A step as the user asks for it: `options` are those that every such method has."""
+    if not callable(function):
+        raise ConfigTypeError(f"`{kind}` wants a function or a class, not {type(function).__name__}")
+    left = dict(options)
+    constructor = (
+        tuple(left.pop("fn_constructor_args", None) or ()),
+        dict(left.pop("fn_constructor_kwargs", None) or {}),
+    )
+    arguments = tuple(left.pop("fn_args", None) or ())
+    keywords = dict(left.pop("fn_kwargs", None) or {})
+    processes = _processes(left.pop("concurrency", None), left.pop("compute", None))
+    unknown = sorted(set(left) - _WITHOUT_EFFECT)
+    if unknown:
+        raise ConfigTypeError(f"`{kind}` knows no `{unknown[0]}`")
+    return Operation(kind, function, arguments, keywords, constructor, concurrency=processes, **more)
+
+
+def _processes(concurrency: Any, compute: Any) -> int | None:
+    if concurrency is None and compute is not None:
+        concurrency = (
+            getattr(compute, "size", None) or getattr(compute, "max_size", None) or getattr(compute, "min_size", None)
+        )
+    if isinstance(concurrency, tuple):
+        concurrency = max(concurrency)
+    if concurrency is None:
+        return None
+    if not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigError(f"`concurrency={concurrency!r}` is no number of processes", hints=["give 1 or more"])
+    return concurrency
 
 
 class Failed(Exception):

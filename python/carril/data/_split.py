@@ -10,7 +10,8 @@ from carril.data.iterator import DataIterator
 
 if TYPE_CHECKING:
     from carril._native import Block
-    from carril.data.dataset import Dataset, Schema
+    from carril.data._schema import Schema
+    from carril.data.dataset import Dataset
 
 
 _BEGINNING: Position = (0, 0, 0)

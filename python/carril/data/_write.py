@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -36,11 +37,11 @@ class SaveMode(enum.Enum):
     ERROR = "error"
 
 
-class FilenameProvider:
+class FilenameProvider(ABC):
     """The user's own names of files: `get_filename_for_block` gives one for the block that begins a file."""
 
-    def get_filename_for_block(self, block: Any, write_uuid: str, task_index: int, block_index: int) -> str:
-        raise NotImplementedError("`get_filename_for_block` is for your own class to write")
+    @abstractmethod
+    def get_filename_for_block(self, block: Any, write_uuid: str, task_index: int, block_index: int) -> str: ...
 
 
 def write_parquet(dataset: "Dataset", path: Any, options: dict[str, Any]) -> None:

@@ -9,60 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
 from carril.data import _convert, _parts, _progress, _write
-from carril.data._functions import Operation
+from carril.data._functions import Operation, operation
+from carril.data._later import LATER
 from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan, Read, Subset, Union
+from carril.data._schema import Schema
 from carril.data.context import DataContext
 from carril.data.iterator import DataIterator
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+from carril.exceptions import ConfigError, NotAvailableError
 
 if TYPE_CHECKING:
     import pandas
 
     from carril.data._split import Shard
-
-
-# What Ray's data sets have besides.
-_LATER = frozenset(
-    [
-        "aggregate",
-        "groupby",
-        "iter_tf_batches",
-        "join",
-        "max",
-        "mean",
-        "min",
-        "random_sample",
-        "sort",
-        "std",
-        "sum",
-        "to_dask",
-        "to_modin",
-        "to_numpy_refs",
-        "to_pandas_refs",
-        "to_random_access_dataset",
-        "to_spark",
-        "to_tf",
-        "to_torch",
-        "unique",
-        "with_column",
-        "write_bigquery",
-        "write_clickhouse",
-        "write_datasink",
-        "write_delta",
-        "write_iceberg",
-        "write_images",
-        "write_kafka",
-        "write_lance",
-        "write_mongo",
-        "write_numpy",
-        "write_snowflake",
-        "write_sql",
-        "write_tfrecords",
-        "write_turbopuffer",
-        "write_webdataset",
-        "zip",
-    ]
-)
 
 
 class Dataset(DataIterator):
@@ -123,33 +81,22 @@ class Dataset(DataIterator):
     def _then(self, step: Columns | Operation) -> "Dataset":
         return Dataset(self._settled()._plan.then(step))
 
-    # Functions of the user's.
+    # Functions of the user's. `options`: `fn_args`, `fn_kwargs`, `fn_constructor_args`, `fn_constructor_kwargs`,
+    # `concurrency`, `compute`; what Ray has besides, such as `num_cpus`, has no effect.
 
-    def map(
-        self,
-        fn: Callable[..., dict[str, Any]],
-        *,
-        fn_args: Iterable[Any] | None = None,
-        fn_kwargs: Mapping[str, Any] | None = None,
-        fn_constructor_args: Iterable[Any] | None = None,
-        fn_constructor_kwargs: Mapping[str, Any] | None = None,
-        concurrency: Any = None,
-        compute: Any = None,
-        **resources: Any,
-    ) -> "Dataset":
+    def map(self, fn: Callable[..., dict[str, Any]], **options: Any) -> "Dataset":
         """Another row for each row."""
-        constructor = (tuple(fn_constructor_args or ()), dict(fn_constructor_kwargs or {}))
-        return self._function("map", fn, fn_args, fn_kwargs, constructor, concurrency, compute, resources)
+        return self._then(operation("map", fn, options))
 
     def flat_map(self, fn: Callable[..., Iterable[dict[str, Any]]], **options: Any) -> "Dataset":
         """Any number of rows for each row."""
-        return self._with_options("flat_map", fn, options)
+        return self._then(operation("flat_map", fn, options))
 
     def filter(self, fn: Callable[..., bool] | None = None, expr: Any = None, **options: Any) -> "Dataset":
         """The rows for which the function says so."""
         if fn is None:
             raise ConfigError("`filter` wants a function of a row", hints=["`ds.filter(lambda row: row['x'] > 0)`"])
-        return self._with_options("filter", fn, options)
+        return self._then(operation("filter", fn, options))
 
     def map_batches(
         self,
@@ -158,74 +105,23 @@ class Dataset(DataIterator):
         batch_size: int | str | None = None,
         batch_format: str | None = "default",
         zero_copy_batch: bool = True,
-        fn_args: Iterable[Any] | None = None,
-        fn_kwargs: Mapping[str, Any] | None = None,
-        fn_constructor_args: Iterable[Any] | None = None,
-        fn_constructor_kwargs: Mapping[str, Any] | None = None,
-        concurrency: Any = None,
-        compute: Any = None,
-        **resources: Any,
+        **options: Any,
     ) -> "Dataset":
         """What a function makes of a batch: a dictionary of arrays, a data frame or a table, or several one after the other.
 
         A class is made once in each process. `batch_size=None` is what was read in one go.
         """
         _convert.check_format(batch_format)
-        if isinstance(batch_size, str):
-            batch_size = None
-        constructor = (tuple(fn_constructor_args or ()), dict(fn_constructor_kwargs or {}))
-        made = self._function("map_batches", fn, fn_args, fn_kwargs, constructor, concurrency, compute, resources)
-        last = made._plan.steps[-1]
-        assert isinstance(last, Operation)
-        step = replace(last, batch_size=batch_size, batch_format=batch_format)
-        return Dataset(replace(made._plan, steps=(*made._plan.steps[:-1], step)))
+        rows = None if isinstance(batch_size, str) else batch_size
+        return self._then(operation("map_batches", fn, options, batch_size=rows, batch_format=batch_format))
 
     def add_column(
         self, col: str, fn: Callable[..., Any], *, batch_format: str = "pandas", concurrency: Any = None, **_: Any
     ) -> "Dataset":
         """Another column, by a function of a batch."""
         _convert.check_format(batch_format)
-        made = Operation(
-            "add_column", fn, column=col, batch_format=batch_format, concurrency=_processes(concurrency, None)
-        )
-        return self._then(made)
-
-    def _with_options(self, kind: str, fn: Callable[..., Any], options: dict[str, Any]) -> "Dataset":
-        constructor = (
-            tuple(options.pop("fn_constructor_args", None) or ()),
-            options.pop("fn_constructor_kwargs", None) or {},
-        )
-        arguments, keywords = options.pop("fn_args", None), options.pop("fn_kwargs", None)
-        concurrency, compute = options.pop("concurrency", None), options.pop("compute", None)
-        return self._function(kind, fn, arguments, keywords, constructor, concurrency, compute, options)
-
-    def _function(
-        self,
-        kind: str,
-        fn: Callable[..., Any],
-        arguments: Iterable[Any] | None,
-        keywords: Mapping[str, Any] | None,
-        constructor: tuple[tuple[Any, ...], Mapping[str, Any]],
-        concurrency: Any,
-        compute: Any,
-        resources: dict[str, Any],
-    ) -> "Dataset":
-        if not callable(fn):
-            raise ConfigTypeError(f"`{kind}` wants a function or a class, not {type(fn).__name__}")
-        unknown = set(resources) - {
-            "num_cpus",
-            "num_gpus",
-            "memory",
-            "ray_remote_args",
-            "ray_remote_args_fn",
-            "max_task_retries",
-        }
-        if unknown:
-            raise ConfigTypeError(f"`{kind}` knows no `{sorted(unknown)[0]}`")
-        processes = _processes(concurrency, compute)
-        return self._then(
-            Operation(kind, fn, tuple(arguments or ()), dict(keywords or {}), constructor, concurrency=processes)
-        )
+        options = {"concurrency": concurrency}
+        return self._then(operation("add_column", fn, options, column=col, batch_format=batch_format))
 
     # Columns.
 
@@ -233,8 +129,9 @@ class Dataset(DataIterator):
         names = _names(cols, "select_columns")
         plan = self._plan
         if isinstance(plan.origin, Read) and plan.origin.reads_columns and not plan.steps:
-            return Dataset(replace(plan, origin=plan.origin.with_columns(names)))
-        return self._then(Columns({"select": names}))
+            # The reader adds paths and partitions to what it is asked for: the step leaves them out again.
+            plan = replace(plan, origin=plan.origin.with_columns(names))
+        return Dataset(plan)._then(Columns({"select": names}))
 
     def drop_columns(self, cols: str | Sequence[str], **_: Any) -> "Dataset":
         return self._then(Columns({"drop": _names(cols, "drop_columns")}))
@@ -491,7 +388,7 @@ class Dataset(DataIterator):
         return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def __getattr__(self, name: str) -> Any:
-        if name in _LATER:
+        if name in LATER:
             raise NotAvailableError(
                 f"`Dataset.{name}` is not built yet", hints=["`to_pandas()` has everything that pandas can do"]
             )
@@ -506,32 +403,6 @@ class Dataset(DataIterator):
 
 class MaterializedDataset(Dataset):
     """A data set whose rows are in memory."""
-
-
-class Schema:
-    """Names and types of columns."""
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
-
-    @property
-    def names(self) -> list[str]:
-        return self._block.names
-
-    @property
-    def types(self) -> list[str]:
-        return self._block.types
-
-    @property
-    def base_schema(self) -> Any:
-        """As pyarrow has it."""
-        return _convert.to_arrow(self._block).schema
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and (self.names, self.types) == (other.names, other.types)
-
-    def __repr__(self) -> str:
-        return "{" + ", ".join(f"{name}: {kind}" for name, kind in zip(self.names, self.types, strict=True)) + "}"
 
 
 def replace_limit(dataset: Dataset, limit: int) -> Dataset:
@@ -572,20 +443,6 @@ def _names(columns: str | Sequence[str], method: str) -> list[str]:
     if twice is not None:
         raise ConfigError(f"`{method}` was given `{twice}` twice")
     return names
-
-
-def _processes(concurrency: Any, compute: Any) -> int | None:
-    if concurrency is None and compute is not None:
-        concurrency = (
-            getattr(compute, "size", None) or getattr(compute, "max_size", None) or getattr(compute, "min_size", None)
-        )
-    if isinstance(concurrency, tuple):
-        concurrency = max(concurrency)
-    if concurrency is None:
-        return None
-    if not isinstance(concurrency, int) or concurrency < 1:
-        raise ConfigError(f"`concurrency={concurrency!r}` is no number of processes", hints=["give 1 or more"])
-    return concurrency
 
 
 def _same_columns(blocks: list[Block]) -> list[Block]:

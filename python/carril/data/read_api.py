@@ -4,6 +4,7 @@ import datetime
 import decimal
 import itertools
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -379,11 +380,11 @@ class ReadTask:
         return self._read()
 
 
-class Datasource:
+class Datasource(ABC):
     """The user's own source: `get_read_tasks` gives functions, each of which gives batches."""
 
-    def get_read_tasks(self, parallelism: int) -> "Sequence[Callable[[], Iterable[Any]]]":
-        raise NotImplementedError("`get_read_tasks` is for your own class to write")
+    @abstractmethod
+    def get_read_tasks(self, parallelism: int) -> "Sequence[Callable[[], Iterable[Any]]]": ...
 
     def estimate_inmemory_data_size(self) -> int | None:
         return None
