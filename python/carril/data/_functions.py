@@ -5,11 +5,11 @@ A stage is a row of operations that one process carries out on a block, one afte
 
 import inspect
 import json
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from carril._internal.failure import describe
 from carril._native import Block
 from carril.data import _convert
 from carril.exceptions import ConfigError, ConfigTypeError
@@ -164,17 +164,15 @@ class _Step:
         return made
 
     def _told(self, error: Exception) -> str:
-        operation = self._operation
-        frames = traceback.extract_tb(error.__traceback__)
-        theirs = [frame for frame in frames if "carril/data/" not in frame.filename.replace("\\", "/")]
-        where = f" ({theirs[-1].filename}, line {theirs[-1].lineno}: `{theirs[-1].line}`)" if theirs else ""
+        operation, report = self._operation, describe(error)
         row = f" in row {self._row} of its block" if self._row >= 0 else ""
-        return f"`{operation.name}` in `{operation.kind}` failed{row}: {type(error).__name__}: {error}{where}"
+        where = f" at {report.location}" if report.location else ""
+        return f"`{operation.name}` in `{operation.kind}` failed{row}{where}: {type(error).__name__}: {error}"
 
 
 def told(error: BaseException) -> bytes:
     """For the other side."""
     message = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
     cause = error.__cause__ if isinstance(error, Failed) and error.__cause__ is not None else error
-    lines = traceback.format_exception(cause)
-    return json.dumps({"message": message, "hints": ["".join(lines)[-4000:]]}).encode()
+    calls = describe(cause).traceback.partition("\n")[2]
+    return json.dumps({"message": message, "hints": [f"the calls that led there:\n{calls[-4000:].rstrip()}"]}).encode()
