@@ -18,7 +18,9 @@ struct World {
     machine: Experiment,
     places: usize,
     running: Vec<TrialId>,
-    waiting: Option<TrialId>,
+    waiting: Vec<TrialId>,
+    /// How many may wait for room.
+    ahead: usize,
     reports: Vec<u64>,
     records: Vec<Record>,
     verdicts: Vec<(TrialId, u64, Verdict, u64)>,
@@ -42,11 +44,16 @@ fn target() -> Target {
 
 impl World {
     fn new(places: usize, machine: Experiment) -> Self {
+        Self::with_ahead(places, 1, machine)
+    }
+
+    fn with_ahead(places: usize, ahead: usize, machine: Experiment) -> Self {
         let mut world = Self {
             machine,
             places,
             running: Vec::new(),
-            waiting: None,
+            waiting: Vec::new(),
+            ahead,
             reports: Vec::new(),
             records: Vec::new(),
             verdicts: Vec::new(),
@@ -60,7 +67,7 @@ impl World {
 
     fn fifo(places: usize, samples: u64, options: ExperimentOptions) -> Self {
         let fifo = AnyScheduler::Fifo(Fifo::default());
-        Self::new(places, Experiment::new(options, Some(basic(samples)), Some(fifo)))
+        Self::with_ahead(places, 3, Experiment::new(options, Some(basic(samples)), Some(fifo)))
     }
 
     fn tell(&mut self, event: ExperimentEvent) {
@@ -70,8 +77,8 @@ impl World {
                 match command {
                     ExperimentCommand::Ask { question, about } => self.questions.push((question, about)),
                     ExperimentCommand::Submit { trial, .. } => {
-                        assert!(self.waiting.is_none(), "EXP-1: one at most waits for room");
-                        self.waiting = Some(trial);
+                        assert!(self.waiting.len() < self.ahead, "EXP-1: so many at most wait for room");
+                        self.waiting.push(trial);
                     }
                     ExperimentCommand::Adopt { trial, from } => self.adopted.push((trial, from)),
                     ExperimentCommand::Decide { trial, number, verdict, free, .. } => {
@@ -89,8 +96,8 @@ impl World {
                     ExperimentCommand::LogPolicy(_) | ExperimentCommand::Warn(_) => {}
                 }
             }
-            if let Some(trial) = self.waiting.filter(|_| self.running.len() < self.places) {
-                self.waiting = None;
+            if self.running.len() < self.places && !self.waiting.is_empty() {
+                let trial = self.waiting.remove(0);
                 self.running.push(trial);
                 self.reports.resize(self.reports.len().max(trial.0 as usize + 1), 0);
                 events.push(ExperimentEvent::Placed { trial });
@@ -100,7 +107,7 @@ impl World {
 
     fn leave(&mut self, trial: TrialId) {
         self.running.retain(|running| *running != trial);
-        self.waiting = self.waiting.filter(|waiting| *waiting != trial);
+        self.waiting.retain(|waiting| *waiting != trial);
     }
 
     /// The trial reports, and leaves if it is told to. Returns what it was told.
@@ -144,7 +151,7 @@ impl World {
 fn trials_run_as_long_as_there_is_room_and_the_next_is_made_when_one_has_it() {
     let mut world = World::fifo(2, 4, ExperimentOptions::default());
     assert_eq!(world.running, [TrialId(0), TrialId(1)]);
-    assert_eq!((world.waiting, world.machine.len()), (Some(TrialId(2)), 3), "EXP-1: one is made ahead");
+    assert_eq!(world.waiting, [TrialId(2), TrialId(3)], "EXP-1: where nothing is learnt, some are made ahead");
     world.report(0, 1.0);
     world.finish(0);
     assert_eq!(world.running, [TrialId(1), TrialId(2)]);
@@ -371,7 +378,7 @@ fn what_is_interrupted_has_not_ended_and_goes_on_when_the_records_are_replayed()
     };
     again.machine.replay(records, Resuming::default());
     again.places = 2;
-    (again.running, again.waiting, again.records) = (Vec::new(), None, Vec::new());
+    (again.running, again.waiting, again.records) = (Vec::new(), Vec::new(), Vec::new());
     again.tell(ExperimentEvent::Begun);
     for trial in &again.running {
         assert!(!ended.contains(&trial.0), "what has ended is not run again");

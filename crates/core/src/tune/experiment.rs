@@ -1,7 +1,7 @@
 //! The experiment: which trials there are, which run, which wait, and what becomes of each after a report.
 //!
 //! EXP-1: at most one trial waits for room. The next one is made when that one has it, so that a searcher that learns is asked as late
-//!   as it can be.
+//!   as it can be. Where nothing is learnt, `AHEAD` may wait: their files are made while others run.
 //! EXP-2: every report that could change something is decided on before the trial goes on; the others are known beforehand (`free`).
 //! EXP-3: a trial ends once, with one reason. One that was interrupted has not ended: it goes on with the next head.
 //! EXP-4: scheduler and searcher hear of the same events in the same order when the records are replayed.
@@ -97,7 +97,8 @@ pub struct Experiment {
     trials: Vec<Trial>,
     pending: Vec<TrialId>,
     paused: Vec<TrialId>,
-    submitted: Option<TrialId>,
+    /// They ask for room.
+    submitted: BTreeSet<TrialId>,
     live: BTreeSet<TrialId>,
     /// What the driver was asked, by number.
     questions: BTreeMap<u64, Question>,
@@ -129,7 +130,7 @@ impl Experiment {
             trials: Vec::new(),
             pending: Vec::new(),
             paused: Vec::new(),
-            submitted: None,
+            submitted: BTreeSet::new(),
             live: BTreeSet::new(),
             questions: BTreeMap::new(),
             next_question: 0,
@@ -192,9 +193,7 @@ impl Experiment {
     }
 
     fn on_placed(&mut self, trial: TrialId) {
-        if self.submitted == Some(trial) {
-            self.submitted = None;
-        }
+        self.submitted.remove(&trial);
         if self.trial(trial).state == State::Submitted {
             self.trial(trial).state = State::Running;
         }
@@ -203,16 +202,12 @@ impl Experiment {
 
     /// It cannot be run at all.
     fn on_refused(&mut self, trial: TrialId, reason: String, out: &mut Out) {
-        if self.submitted == Some(trial) {
-            self.submitted = None;
-        }
+        self.submitted.remove(&trial);
         self.fail_trial(trial, reason, out);
     }
 
     fn on_run_ended(&mut self, trial: TrialId, end: RunEnd, out: &mut Out) {
-        if self.submitted == Some(trial) {
-            self.submitted = None;
-        }
+        self.submitted.remove(&trial);
         self.live.remove(&trial);
         self.questions.retain(|_, about| !matches!(about, Question::Judge { trial: judged, .. } if *judged == trial));
         let interrupted = matches!(self.ending, Some(ExperimentEnd::Stopped(_) | ExperimentEnd::Failed(_)));
@@ -332,7 +327,7 @@ impl Experiment {
         let finishes = matches!(end, ExperimentEnd::Finished(_));
         self.ending = Some(end);
         self.questions.clear();
-        let running: Vec<TrialId> = self.live.iter().copied().chain(self.submitted).collect();
+        let running: Vec<TrialId> = self.live.union(&self.submitted).copied().collect();
         for trial in running {
             if finishes && !matches!(self.trial(trial).state, State::Stopping { .. }) {
                 self.trial(trial).state = State::Stopping { reason: reason.clone(), by_scheduler: false };

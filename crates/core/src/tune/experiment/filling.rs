@@ -3,11 +3,14 @@
 use carril_types::Metrics;
 
 use super::{
-    Answer, Experiment, ExperimentCommand, ExperimentEnd, NewConfig, Out, Question, Record, Scheduler, Searcher, State,
-    Trial,
+    Answer, AnyScheduler, AnySearcher, Experiment, ExperimentCommand, ExperimentEnd, NewConfig, Out, Question, Record,
+    Scheduler, Searcher, State, Trial,
 };
 use crate::tune::TrialId;
 use crate::tune::search::Suggestion;
+
+/// As many trials as wait for room at most, where neither searcher nor scheduler could choose better later.
+const AHEAD: usize = 3;
 
 impl Experiment {
     pub(super) fn fill(&mut self, out: &mut Out) {
@@ -28,7 +31,15 @@ impl Experiment {
     }
 
     fn has_room(&self) -> bool {
-        self.submitted.is_none() && self.options.max_concurrent.is_none_or(|most| self.live.len() < most)
+        let going = self.live.len() + self.submitted.len();
+        self.submitted.len() < self.ahead() && self.options.max_concurrent.is_none_or(|most| going < most)
+    }
+
+    /// How many may wait for room.
+    fn ahead(&self) -> usize {
+        let nothing_learnt =
+            matches!((&self.searcher, &self.scheduler), (Some(AnySearcher::Basic(_)), Some(AnyScheduler::Fifo(_))));
+        if nothing_learnt { AHEAD } else { 1 }
     }
 
     /// Whether an answer of the driver decides what comes next.
@@ -61,7 +72,7 @@ impl Experiment {
                 true
             }
             // Nothing that runs could end: there is nothing to wait for.
-            Suggestion::NotNow if self.live.is_empty() && self.submitted.is_none() && self.paused.is_empty() => {
+            Suggestion::NotNow if self.live.is_empty() && self.submitted.is_empty() && self.paused.is_empty() => {
                 self.exhaust();
                 false
             }
@@ -183,13 +194,13 @@ impl Experiment {
         one.exploit = None;
         one.free = free;
         let resources = one.resources.clone();
-        self.submitted = Some(trial);
+        self.submitted.insert(trial);
         out.push(ExperimentCommand::Record(Record::Chosen { trial }));
         out.push(ExperimentCommand::Submit { trial, resources, free });
     }
 
     fn end_if_done(&mut self, out: &mut Out) {
-        let idle = self.live.is_empty() && self.submitted.is_none() && (!self.is_asking() || self.ending.is_some());
+        let idle = self.live.is_empty() && self.submitted.is_empty() && (!self.is_asking() || self.ending.is_some());
         if !idle || self.ended {
             return;
         }
