@@ -76,6 +76,13 @@ class Refuses(DirFileSystem):
     pipe_file = pipe = put = open = put_file
 
 
+class Sealed(DirFileSystem):
+    """Can be looked at, and not read."""
+
+    def cat_file(self, *arguments: Any, **options: Any) -> Any:
+        raise PermissionError("not on Mondays")
+
+
 class Picky(DirFileSystem):
     """Takes everything but the second checkpoint."""
 

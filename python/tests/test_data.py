@@ -1,13 +1,16 @@
 """Data sets as a user has them: made, changed, looked at, split."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from carril import data
-from carril.exceptions import CarrilError, ConfigError
+from carril.exceptions import CarrilError, ConfigError, StorageError
 
 
 def ids(dataset: data.DataIterator) -> list[int]:
@@ -127,6 +130,24 @@ def test_a_limit_comes_before_what_follows_it() -> None:
     assert ids(data.range(100).limit(5)) == [0, 1, 2, 3, 4]
     assert data.range(100).limit(5).count() == 5
     assert ids(data.range(100).limit(5).filter(lambda row: row["id"] > 2)) == [3, 4]
+    mixed = ids(data.range(100).limit(5).map(lambda row: row).limit(7).random_shuffle(seed=1).limit(3))
+    assert len(set(mixed)) == 3 and set(mixed) <= set(range(5))
+    assert ids(data.range(100).filter(lambda row: row["id"] % 2).limit(3).map(lambda row: row)) == [1, 3, 5]
+    assert data.range(100).limit(0).map(lambda row: row).take_all() == []
+
+
+def test_behind_a_limit_nothing_is_read(tmp_path: Path) -> None:
+    whole = pyarrow.table({"id": range(1000)})
+    for number in range(3):
+        parquet.write_table(whole.slice(number * 100, 100), tmp_path / f"{number}.parquet", compression="none")
+    damaged = bytearray((tmp_path / "1.parquet").read_bytes())
+    damaged[4:40] = bytes(36)
+    (tmp_path / "1.parquet").write_bytes(damaged)
+    rows = data.read_parquet(tmp_path)
+    with pytest.raises(StorageError):
+        rows.take_all()
+    for limited in (rows.limit(100), rows.limit(100).map(lambda row: row), rows.limit(60).random_shuffle()):
+        assert sorted(ids(limited)) == list(range(limited.count()))
 
 
 def test_shuffled_rows_are_the_same_rows_in_an_order_of_the_seed() -> None:

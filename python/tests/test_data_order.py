@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from carril import data
@@ -48,6 +50,33 @@ def test_what_does_not_fit_is_mixed_window_by_window_out_of_units_from_anywhere(
     # The first window is of units from the whole, and no unit is read as one.
     assert numpy.ptp(order[: ROWS // 10]) > 0.6 * ROWS
     assert displacement(order) > 0.25 and neighbours(order) < 200
+
+
+def test_rows_stay_whole_where_a_shuffle_reads_their_columns_one_by_one(tmp_path: Path) -> None:
+    """Of all kinds: numbers of every width, gaps, texts, lists, structs, a column that one file spells otherwise, and those that stand in the path."""
+    for number, kind in enumerate(("a", "b")):
+        ids = range(number * 1_000, number * 1_000 + 1_000)
+        columns = {
+            "id": pa.array(ids, pa.int64()),
+            "small": pa.array([row % 100 for row in ids], pa.int8()),
+            "half": pa.array([row / 2 for row in ids], pa.float32() if kind == "a" else pa.float64()),
+            "gaps": pa.array([None if row % 3 else row for row in ids], pa.int32()),
+            "text": pa.array([None if row % 7 == 0 else f"row {row}" for row in ids]),
+            "list": pa.array([[row] * (row % 4) for row in ids]),
+            "three": pa.array([[row, -row, 0] for row in ids], pa.list_(pa.float32(), 3)),
+            "inner": pa.array([{"x": row, "y": str(row)} for row in ids]),
+            "wide": pa.array([row.to_bytes(20, "little") for row in ids], pa.binary(20)),
+        }
+        place = tmp_path / f"kind={kind}"
+        place.mkdir()
+        pq.write_table(pa.table(columns), place / "rows.parquet", row_group_size=170)
+    source = data.read_parquet(tmp_path, include_paths=True)
+    rows = source.random_shuffle(seed=2).take_all()
+    assert [row["id"] for row in rows] != list(range(2_000))
+    assert repr(sorted(rows, key=lambda row: row["id"])) == repr(source.take_all())
+    assert len(source.schema().names) == 11
+    picked = source.select_columns(["path", "id"]).random_shuffle(seed=2).take_all()
+    assert all(f"kind={'ab'[row['id'] // 1_000]}" in row["path"] and len(row) == 2 for row in picked)
 
 
 def test_a_seed_repeats_and_passes_without_one_differ() -> None:

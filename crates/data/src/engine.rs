@@ -3,7 +3,9 @@
 //! ENGINE-1: blocks come in the order of the pieces, whatever the number of threads.
 //! ENGINE-2: what is read and not yet taken, and what the threads have in their hands, fits into the budget, but for one block of the
 //!   piece whose turn it is: it must come, or nothing would.
-//! ENGINE-3: an error comes in its turn, after every block before it, and ends the stream.
+//! ENGINE-3: windows that can be read column by column are read by all threads together until there is a first batch, and only
+//!   then one by each.
+//! ENGINE-4: an error comes in its turn, after every block before it, and ends the stream.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -76,6 +78,7 @@ pub struct Stream {
 struct Shared {
     reading: Reading,
     pieces: Vec<Piece>,
+    threads: usize,
     budget: u64,
     /// Freed memory is given back whenever so many bytes were handed over.
     trimmed_every: u64,
@@ -94,6 +97,8 @@ struct State {
     /// The number of the first of them.
     turn: usize,
     used: u64,
+    /// How many more rows make the first batch. Nothing where threads cannot help each other.
+    missing: usize,
     /// What was handed over since freed memory was last given back.
     untrimmed: u64,
     cancelled: bool,
@@ -111,13 +116,16 @@ impl Stream {
         let threads = options.threads.clamp(1, pieces.len().max(1));
         let StreamOptions { batch, chunk, mixed_by, .. } = options;
         let reading = Reading { pipeline, batch: batch.max(1), chunk, mixed_by };
+        let is_shared = pieces.first().is_some_and(|first| reading.is_shared(first));
+        let state = State { missing: if is_shared { reading.batch } else { 0 }, ..State::default() };
         let shared = Arc::new(Shared {
             reading,
             pieces,
+            threads,
             budget: options.budget,
             trimmed_every: (options.budget / 8).max(SMALLEST_TRIM),
             ahead: 4 * threads,
-            state: Mutex::default(),
+            state: Mutex::new(state),
             room: Condvar::new(),
             ready: Condvar::new(),
         });
@@ -206,7 +214,7 @@ impl Shared {
     }
 
     fn read_pieces(&self) {
-        while let Some(number) = self.claim() {
+        while let Some((number, hands)) = self.claim() {
             let mut ending = Ending { shared: self, number, error: None, reserved: 0 };
             let piece = &self.pieces[number];
             ending.reserved = pieces::in_hand(piece, &*self.reading.pipeline.source);
@@ -214,21 +222,24 @@ impl Shared {
                 return;
             }
             let mut give = |done: u64, block: RecordBatch| Ok(self.put(number, done, block));
-            ending.error = pieces::read(&self.reading, piece, &mut give).err();
+            ending.error = pieces::read(&self.reading, piece, hands, &mut give).err();
         }
     }
 
-    /// The next piece, when there is room to read ahead.
-    fn claim(&self) -> Option<usize> {
+    /// The next piece, when there is room to read ahead, and how many threads may read it.
+    fn claim(&self) -> Option<(usize, usize)> {
         let mut state = self.lock();
         loop {
             let next = state.turn + state.begun.len();
             if state.cancelled || next == self.pieces.len() {
                 return None;
             }
-            if state.begun.is_empty() || (state.begun.len() < self.ahead && state.used < self.budget) {
+            let together = state.missing > 0;
+            let may = state.begun.len() < self.ahead && state.used < self.budget;
+            let is_free = if together { state.begun.iter().all(|slot| slot.is_over) } else { may };
+            if state.begun.is_empty() || is_free {
                 state.begun.push_back(Slot::default());
-                return Some(next);
+                return Some((next, if together { self.threads } else { 1 }));
             }
             state = self.wait(state);
         }
@@ -245,7 +256,7 @@ impl Shared {
     }
 
     fn put(&self, number: usize, done: u64, block: RecordBatch) -> Flow {
-        let bytes = bytes_of(&block);
+        let (bytes, rows) = (bytes_of(&block), block.num_rows());
         let mut state = self.lock();
         loop {
             if state.cancelled {
@@ -261,8 +272,13 @@ impl Shared {
         state.used += bytes;
         let slot = number - state.turn;
         state.begun[slot].blocks.push_back((done, block));
+        let was_missing = state.missing > 0;
+        state.missing = state.missing.saturating_sub(rows);
         drop(state);
         self.ready.notify_one();
+        if was_missing {
+            self.room.notify_all();
+        }
         Flow::Continue
     }
 }

@@ -42,6 +42,10 @@ impl DataError {
         DataError::Invalid { what: what.into(), hint: None }
     }
 
+    pub fn changed() -> Self {
+        Self::invalid("there are other rows than when they were counted: a file was changed in between")
+    }
+
     /// How to go on.
     fn hint(&self) -> Option<String> {
         Some(match self {

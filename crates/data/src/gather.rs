@@ -1,8 +1,8 @@
 //! The rows of several blocks in another order.
 //!
 //! Column by column: one column of a window stays in the processor's cache where all of them would not, and what it was made
-//! of is free before the next. Rows of a fixed width are written straight to their places; the others go through Arrow's
-//! kernels.
+//! of is free before the next. Rows of a fixed width are put side by side in memory that is used for every column, and so is in
+//! the cache when they are picked out of it; the others go through Arrow's kernels.
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, make_array};
 use arrow_buffer::{Buffer, MutableBuffer};
@@ -11,29 +11,43 @@ use arrow_schema::{ArrowError, DataType};
 use arrow_select::concat::concat;
 use arrow_select::take::take;
 
-/// A row that is not wanted.
-const NOWHERE: u32 = u32::MAX;
+/// Of rows that are no longer than this, more is gained than lost when they are put side by side first.
+const WIDEST: usize = 16;
 
-/// The rows at these places of all blocks together, as one block. A place is named once at most.
+/// The rows at these places of all blocks together, as one block.
 pub(crate) fn gathered(blocks: Vec<RecordBatch>, places: &[u32]) -> Result<Option<RecordBatch>, ArrowError> {
     let Some(first) = blocks.first() else { return Ok(None) };
     let schema = first.schema();
-    let rows: usize = blocks.iter().map(RecordBatch::num_rows).sum();
     let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(blocks.len()); schema.fields().len()];
     for block in blocks {
         let (_, parts, _) = block.into_parts();
         columns.iter_mut().zip(parts).for_each(|(column, part)| column.push(part));
     }
-    let mut targets = vec![NOWHERE; rows];
-    places.iter().enumerate().for_each(|(target, place)| targets[*place as usize] = target as u32);
-    let indices = UInt32Array::from(places.to_vec());
-    let column = |parts: Vec<ArrayRef>| match written(&parts, &targets, places.len()) {
-        Some(column) => Ok(column),
-        None => taken(parts, &indices),
-    };
-    let gathered = columns.into_iter().map(column).collect::<Result<_, _>>()?;
+    let mut gather = Gather::new(places);
+    let gathered = columns.into_iter().map(|parts| gather.column(parts)).collect::<Result<_, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
     RecordBatch::try_new_with_options(schema, gathered, &options).map(Some)
+}
+
+/// One column after the other.
+pub(crate) struct Gather<'a> {
+    places: &'a [u32],
+    indices: UInt32Array,
+    /// The rows of a column, in memory that is used for every one.
+    side_by_side: Vec<u8>,
+}
+
+impl<'a> Gather<'a> {
+    pub fn new(places: &'a [u32]) -> Self {
+        Self { places, indices: UInt32Array::from(places.to_vec()), side_by_side: Vec::new() }
+    }
+
+    pub fn column(&mut self, parts: Vec<ArrayRef>) -> Result<ArrayRef, ArrowError> {
+        match picked(&parts, self.places, &mut self.side_by_side) {
+            Some(column) => Ok(column),
+            None => taken(parts, &self.indices),
+        }
+    }
 }
 
 fn taken(parts: Vec<ArrayRef>, places: &UInt32Array) -> Result<ArrayRef, ArrowError> {
@@ -45,45 +59,49 @@ fn taken(parts: Vec<ArrayRef>, places: &UInt32Array) -> Result<ArrayRef, ArrowEr
     take(&whole, places, None)
 }
 
-/// Each row at its target, where rows are of one width and none is missing.
-fn written(parts: &[ArrayRef], targets: &[u32], count: usize) -> Option<ArrayRef> {
-    let data_type = parts[0].data_type();
+/// Where rows are of one width and none is missing.
+fn picked(parts: &[ArrayRef], places: &[u32], side_by_side: &mut Vec<u8>) -> Option<ArrayRef> {
+    let data_type = parts.first()?.data_type();
     let width = width_of(data_type)?;
     let parts: Vec<ArrayData> = parts.iter().map(|part| part.to_data()).collect();
-    let bytes: Vec<&[u8]> = parts.iter().map(|part| bytes_of_rows(part, width)).collect::<Option<_>>()?;
-    let mut made = MutableBuffer::from_len_zeroed(count * width);
-    let into = made.as_slice_mut();
-    let mut begin = 0;
-    for (part, bytes) in parts.iter().zip(bytes) {
-        let targets = &targets[begin..begin + part.len()];
-        begin += part.len();
+    let parts: Vec<&[u8]> = parts.iter().map(|part| bytes_of_rows(part, width)).collect::<Option<_>>()?;
+    let made = if width > WIDEST {
+        wide(&parts, places, width)
+    } else {
+        let rows = match &parts[..] {
+            [one] => *one,
+            several => {
+                side_by_side.clear();
+                several.iter().for_each(|part| side_by_side.extend_from_slice(part));
+                side_by_side
+            }
+        };
         match width {
-            1 => write::<1>(bytes, targets, into),
-            2 => write::<2>(bytes, targets, into),
-            4 => write::<4>(bytes, targets, into),
-            8 => write::<8>(bytes, targets, into),
-            width => write_wide(bytes, targets, into, width),
+            1 => Buffer::from_vec(numbers(rows, places, u8::from_ne_bytes)),
+            2 => Buffer::from_vec(numbers(rows, places, u16::from_ne_bytes)),
+            4 => Buffer::from_vec(numbers(rows, places, u32::from_ne_bytes)),
+            8 => Buffer::from_vec(numbers(rows, places, u64::from_ne_bytes)),
+            width => wide(&[rows], places, width),
         }
-    }
-    Some(make_array(array_of(data_type, count, made.into())))
+    };
+    Some(make_array(array_of(data_type, places.len(), made)))
 }
 
-fn write<const WIDTH: usize>(rows: &[u8], targets: &[u32], into: &mut [u8]) {
+/// Rows that are long enough to be picked where they are.
+fn wide(parts: &[&[u8]], places: &[u32], width: usize) -> Buffer {
+    let mut begins = vec![0];
+    parts.iter().for_each(|part| begins.push(begins[begins.len() - 1] + part.len() / width));
+    let mut made = MutableBuffer::with_capacity(places.len() * width);
+    for place in places.iter().map(|place| *place as usize) {
+        let part = begins.partition_point(|begin| *begin <= place) - 1;
+        made.extend_from_slice(&parts[part][(place - begins[part]) * width..][..width]);
+    }
+    made.into()
+}
+
+fn numbers<T, const WIDTH: usize>(rows: &[u8], places: &[u32], read: impl Fn([u8; WIDTH]) -> T) -> Vec<T> {
     let (rows, _) = rows.as_chunks::<WIDTH>();
-    let (into, _) = into.as_chunks_mut::<WIDTH>();
-    for (row, target) in rows.iter().zip(targets) {
-        if let Some(place) = into.get_mut(*target as usize) {
-            *place = *row;
-        }
-    }
-}
-
-fn write_wide(rows: &[u8], targets: &[u32], into: &mut [u8], width: usize) {
-    for (row, target) in rows.chunks_exact(width).zip(targets) {
-        if *target != NOWHERE {
-            into[*target as usize * width..][..width].copy_from_slice(row);
-        }
-    }
+    places.iter().map(|place| read(rows[*place as usize])).collect()
 }
 
 /// How many bytes a row takes, where every row takes as many.

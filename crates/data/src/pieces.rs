@@ -2,14 +2,16 @@
 //!
 //! PIECE-1: what a piece gives is a function of the piece: to go on in its middle is to pass over what was taken.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_select::concat::concat_batches;
 
 use crate::engine::{Pipeline, Transform};
 use crate::error::DataError;
-use crate::gather::gathered;
+use crate::files::in_parallel;
+use crate::gather::{Gather, gathered};
 use crate::order::{Piece, mix, permutation};
 use crate::read::BLOCK_BYTES;
 use crate::source::{Flow, Source};
@@ -26,6 +28,14 @@ pub(crate) struct Reading {
     pub mixed_by: Option<u64>,
 }
 
+impl Reading {
+    /// Whether several threads can read this piece together.
+    pub fn is_shared(&self, piece: &Piece) -> bool {
+        let Pipeline { source, transforms } = &self.pipeline;
+        piece.key.is_some() && piece.end.is_some() && transforms.is_empty() && source.columns().is_some()
+    }
+}
+
 type Take<'a> = dyn FnMut(RecordBatch) -> Result<Flow, DataError> + 'a;
 /// With how many rows of the piece were done with before.
 type Give<'a> = dyn FnMut(u64, RecordBatch) -> Result<Flow, DataError> + 'a;
@@ -39,17 +49,16 @@ pub(crate) fn in_hand(piece: &Piece, source: &dyn Source) -> u64 {
     }
 }
 
-pub(crate) fn read(reading: &Reading, piece: &Piece, give: &mut Give<'_>) -> Result<(), DataError> {
+/// `hands` are the threads that have nothing else to do.
+pub(crate) fn read(reading: &Reading, piece: &Piece, hands: usize, give: &mut Give<'_>) -> Result<(), DataError> {
     let Pipeline { source, transforms } = &reading.pipeline;
     let mut change = Change { reading, piece, untaken: Wanted { skip: piece.taken, left: None }, done: 0, give };
     match (piece.key, piece.end) {
         // Counted rows are permuted first: only the part that is wanted is transformed.
         (Some(key), Some(end)) => {
-            let window = collect(source, &piece.units, &[])?;
-            let places = permutation(key, rows_of(&window));
-            let places = &places[piece.begin as usize..end as usize];
+            let Some(part) = part_of_window(source, piece, key, piece.begin..end, hands)? else { return Ok(()) };
             let rows = reading.chunk.unwrap_or_else(|| GATHERED.next_multiple_of(reading.batch));
-            gather(window, places, rows, &mut |block| change.carry_out(block)).map(drop)
+            cut(&part, rows, &mut |block| change.carry_out(block)).map(drop)
         }
         (Some(key), None) => {
             let window = collect(source, &piece.units, transforms)?;
@@ -232,11 +241,55 @@ fn rows_of(blocks: &[RecordBatch]) -> usize {
     blocks.iter().map(RecordBatch::num_rows).sum()
 }
 
+/// Rows of a window, in its own order.
+fn part_of_window(
+    source: &Arc<dyn Source>,
+    piece: &Piece,
+    key: u64,
+    wanted: Range<u64>,
+    hands: usize,
+) -> Result<Option<RecordBatch>, DataError> {
+    let wanted = wanted.start as usize..wanted.end as usize;
+    let Some(columns) = source.columns() else {
+        let window = collect(source, &piece.units, &[])?;
+        let places = permutation(key, rows_of(&window));
+        return Ok(gathered(window, places.get(wanted).ok_or_else(DataError::changed)?)?);
+    };
+    let units = || piece.units.iter();
+    let rows = units().map(|unit| source.units()[*unit].rows.unwrap_or(0)).sum::<u64>() as usize;
+    let places = permutation(key, rows);
+    let places = places.get(wanted).ok_or_else(DataError::changed)?;
+    let schema = source.schema();
+    let all: Vec<usize> = (0..schema.fields().len()).collect();
+    let read = |some: &[usize]| {
+        let mut gather = Gather::new(places);
+        let column = |column: &usize| {
+            let parts =
+                units().map(|unit| columns.read_column(*unit, *column)).collect::<Result<Vec<_>, _>>()?.concat();
+            match parts.iter().map(|part| part.len()).sum::<usize>() == rows {
+                true => Ok(gather.column(parts)?),
+                false => Err(DataError::changed()),
+            }
+        };
+        some.iter().map(column).collect::<Result<Vec<_>, DataError>>()
+    };
+    let shares = all.chunks(all.len().div_ceil(hands).max(1));
+    let made = in_parallel(&shares.collect::<Vec<_>>(), |share| read(share))?.concat();
+    let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
+    Ok(Some(RecordBatch::try_new_with_options(schema, made, &options)?))
+}
+
 /// The rows at these places of all blocks together, in blocks of so many rows.
 fn gather(blocks: Vec<RecordBatch>, places: &[u32], rows: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
-    let Some(whole) = gathered(blocks, places)? else { return Ok(Flow::Continue) };
-    for begin in (0..places.len()).step_by(rows) {
-        if take(whole.slice(begin, rows.min(places.len() - begin)))? == Flow::Stop {
+    match gathered(blocks, places)? {
+        Some(whole) => cut(&whole, rows, take),
+        None => Ok(Flow::Continue),
+    }
+}
+
+fn cut(whole: &RecordBatch, rows: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
+    for begin in (0..whole.num_rows()).step_by(rows) {
+        if take(whole.slice(begin, rows.min(whole.num_rows() - begin)))? == Flow::Stop {
             return Ok(Flow::Stop);
         }
     }

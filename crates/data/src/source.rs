@@ -3,7 +3,7 @@
 //! SOURCE-1: what a unit holds, and in which order, is the same each time that it is read.
 //! SOURCE-2: every block of a source has its schema.
 
-use arrow_array::RecordBatch;
+use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
 
 use crate::error::DataError;
@@ -32,6 +32,11 @@ pub trait Source: Send + Sync {
     /// Hands the rows of a unit over, block by block.
     fn read(&self, unit: usize, take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>) -> Result<(), DataError>;
 
+    /// Where columns can be read one by one, at no more cost than all at once.
+    fn columns(&self) -> Option<&dyn ColumnReader> {
+        None
+    }
+
     /// The names of what is read, for people.
     fn files(&self) -> Vec<String> {
         Vec::new()
@@ -41,4 +46,10 @@ pub trait Source: Send + Sync {
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
+}
+
+/// Reads one column after the other: what is done with one before the next is read finds it in the processor's cache.
+pub trait ColumnReader: Send + Sync {
+    /// A column of the schema, in parts that have all rows of the unit.
+    fn read_column(&self, unit: usize, column: usize) -> Result<Vec<ArrayRef>, DataError>;
 }

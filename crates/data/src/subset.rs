@@ -38,7 +38,7 @@ impl Subset {
     /// `rows` is what `count` gave.
     pub fn new(source: Arc<dyn Source>, selection: Selection, rows: &[u64]) -> Result<Subset, DataError> {
         if rows.len() != source.units().len() {
-            return Err(changed());
+            return Err(DataError::changed());
         }
         let mut first = 0;
         let counts = rows.iter().map(|rows| {
@@ -120,17 +120,18 @@ impl Source for Subset {
     fn read(&self, unit: usize, take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>) -> Result<(), DataError> {
         let place = self.places[unit];
         let mask = self.mask(place);
+        let end = mask.iter().rposition(|selected| *selected).map_or(0, |last| last + 1);
         let mut at = 0;
         self.source.read(place, &mut |block| {
-            let part = mask.get(at..at + block.num_rows()).ok_or_else(changed)?;
+            let part = mask.get(at..at + block.num_rows()).ok_or_else(DataError::changed)?;
             at += block.num_rows();
-            if part.iter().all(|selected| *selected) {
-                return take(block);
-            }
-            if !part.contains(&true) {
-                return Ok(Flow::Continue);
-            }
-            take(filter_record_batch(&block, &BooleanArray::from(part.to_vec()))?)
+            let flow = match part {
+                part if part.iter().all(|selected| *selected) => take(block)?,
+                part if !part.contains(&true) => Flow::Continue,
+                part => take(filter_record_batch(&block, &BooleanArray::from(part.to_vec()))?)?,
+            };
+            // Nothing is read behind the last row that is selected; a unit that is wanted to its end is seen to have changed.
+            Ok(if at >= end && end < mask.len() { Flow::Stop } else { flow })
         })
     }
 
@@ -141,10 +142,6 @@ impl Source for Subset {
     fn warnings(&self) -> Vec<String> {
         self.source.warnings()
     }
-}
-
-fn changed() -> DataError {
-    DataError::invalid("there are other rows than when they were counted: a file was changed in between")
 }
 
 /// The rows of each unit. Those that the source does not tell are counted by reading it once, with so many threads.

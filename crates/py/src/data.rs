@@ -4,6 +4,7 @@ mod block;
 mod export;
 mod import;
 mod stream;
+mod times;
 mod write;
 
 use pyo3::prelude::*;

@@ -92,7 +92,7 @@ impl From<StoreError> for Failure {
             StoreError::Io { .. } | StoreError::Damaged { .. } | StoreError::Remote { .. } => storage,
             StoreError::NoSpace { .. } => storage.hint("free some space, or keep fewer checkpoints with `num_to_keep`"),
             StoreError::PythonFilesystem { .. } => {
-                storage.hint("the object given as `storage_filesystem` is used in a process of its own")
+                storage.hint("the file system object that was given is used in a process of its own")
             }
             StoreError::RunExists { .. } => Failure::new(ErrorCode::RunExists, message)
                 .hint(another)

@@ -1,13 +1,15 @@
 //! A storage that only Python can reach: a `pyarrow.fs` or fsspec object, held by a Python process of its own.
 //!
 //! The process is asked in lines of JSON on its input and answers in lines on its output, one question at a time:
-//!   {"op": "put", "from": local path, "key": …} → {"ok": …} or {"error": text}; so do get, read, write, files, level, delete
-//!   and delete_all. Bytes ride as hexadecimal digits; files do not ride at all, the process opens them itself.
+//!   {"op": "put", "from": local path, "key": …} → {"ok": …} or {"error": text}; so do get, read, size, write, files, level,
+//!   delete and delete_all. What is read follows its answer, as many bytes as that says; what is written rides as hexadecimal
+//!   digits; files do not ride at all, the process opens them itself.
 //! HELPER-1: every question may be asked twice, so a process that died is started anew, once per question.
 //! HELPER-2: it ends when its input ends, so it never outlives the one who asks.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Mutex;
@@ -45,7 +47,8 @@ struct Process {
 enum Question<'a> {
     Put { from: &'a Path, key: &'a str },
     Get { key: &'a str, to: &'a Path },
-    Read { key: &'a str },
+    Read { key: &'a str, begin: u64, end: Option<u64> },
+    Size { key: &'a str },
     Write { key: &'a str, hex: String },
     Files { key: &'a str },
     Level { key: &'a str },
@@ -68,13 +71,21 @@ impl Helper {
     }
 
     pub fn read(&self, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
-        match self.ask("read", key, &Question::Read { key })? {
-            serde_json::Value::String(hex) => match from_hex(&hex) {
-                Some(bytes) => Ok(Some(bytes)),
-                None => Err(failed("read", key, "its answer is not understood".to_owned())),
-            },
-            _ => Ok(None),
-        }
+        self.read_bytes(key, 0, None)
+    }
+
+    /// A part of a file; less where it ends before.
+    pub fn read_range(&self, key: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, StoreError> {
+        self.read_bytes(key, range.start, Some(range.end))
+    }
+
+    fn read_bytes(&self, key: &str, begin: u64, end: Option<u64>) -> Result<Option<Vec<u8>>, StoreError> {
+        let (length, bytes) = self.ask_with_bytes("read", key, &Question::Read { key, begin, end })?;
+        Ok((!length.is_null()).then_some(bytes))
+    }
+
+    pub fn size(&self, key: &str) -> Result<Option<u64>, StoreError> {
+        self.ask_for("read", key, &Question::Size { key })
     }
 
     pub fn write(&self, key: &str, bytes: &[u8]) -> Result<(), StoreError> {
@@ -142,6 +153,15 @@ impl Helper {
     }
 
     fn ask(&self, what: &'static str, key: &str, question: &Question) -> Result<serde_json::Value, StoreError> {
+        self.ask_with_bytes(what, key, question).map(|(value, _)| value)
+    }
+
+    fn ask_with_bytes(
+        &self,
+        what: &'static str,
+        key: &str,
+        question: &Question,
+    ) -> Result<(serde_json::Value, Vec<u8>), StoreError> {
         let mut process = self.process.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for _ in 0..2 {
             let running = match process.as_mut() {
@@ -149,8 +169,8 @@ impl Helper {
                 None => process.insert(Process::start(&self.filesystem).map_err(|why| failed(what, key, why))?),
             };
             match running.ask(question) {
-                Ok(Answer::Ok(value)) => return Ok(value),
-                Ok(Answer::Error(why)) => return Err(failed(what, key, why)),
+                Ok((Answer::Ok(value), bytes)) => return Ok((value, bytes)),
+                Ok((Answer::Error(why), _)) => return Err(failed(what, key, why)),
                 Err(_) => *process = None,
             }
         }
@@ -185,11 +205,18 @@ impl Process {
         }
     }
 
-    fn ask(&mut self, question: &Question) -> io::Result<Answer> {
+    /// The answer, and the bytes behind it.
+    fn ask(&mut self, question: &Question) -> io::Result<(Answer, Vec<u8>)> {
         let mut line = serde_json::to_vec(question)?;
         line.push(b'\n');
         self.questions.write_all(&line)?;
-        self.answer()
+        let answer = self.answer()?;
+        let mut bytes = Vec::new();
+        if let (Question::Read { .. }, Answer::Ok(length)) = (question, &answer) {
+            bytes.resize(length.as_u64().unwrap_or(0) as usize, 0);
+            self.answers.read_exact(&mut bytes)?;
+        }
+        Ok((answer, bytes))
     }
 
     fn answer(&mut self) -> io::Result<Answer> {
@@ -214,11 +241,6 @@ fn pass(name: &str, key: &str) -> Result<(), StoreError> {
 
 fn failed(what: &'static str, location: &str, why: String) -> StoreError {
     StoreError::PythonFilesystem { what, location: location.to_owned(), why }
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u32> = text.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
-    Some(digits.chunks(2).map(|pair| (pair[0] << 4 | pair.get(1).copied().unwrap_or(0)) as u8).collect())
 }
 
 #[cfg(test)]

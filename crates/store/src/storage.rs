@@ -126,12 +126,7 @@ impl Storage {
         match &self.backend {
             Backend::Local(path) => local::size(&path.join(key)),
             Backend::Object { bucket, at } => bucket.size(&at.join(key)),
-            Backend::Python { helper, prefix } => {
-                let whole = under(prefix, key);
-                let (parent, name) = whole.rsplit_once('/').unwrap_or(("", &whole));
-                let found = helper.list(parent)?;
-                Ok(found.iter().find(|entry| entry.key == name).map(|entry| entry.size))
-            }
+            Backend::Python { helper, prefix } => helper.size(&under(prefix, key)),
         }
     }
 
@@ -140,11 +135,7 @@ impl Storage {
         match &self.backend {
             Backend::Local(path) => local::read_range(&path.join(key), range),
             Backend::Object { bucket, at } => bucket.read_range(&at.join(key), range),
-            Backend::Python { helper, prefix } => {
-                let whole = helper.read(&under(prefix, key))?;
-                let part = |bytes: Vec<u8>| bytes.get(range.start as usize..range.end as usize).map(<[u8]>::to_vec);
-                Ok(whole.map(|bytes| part(bytes).unwrap_or_default()))
-            }
+            Backend::Python { helper, prefix } => helper.read_range(&under(prefix, key), range),
         }
     }
 

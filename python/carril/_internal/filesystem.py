@@ -3,12 +3,14 @@
 Started as `python -m carril._internal.filesystem PICKLE`. It says `{"ok": true}` when the file system is loaded, then answers
 each line of JSON on its input with one line on its output, `{"ok": value}` or `{"error": text}`, and ends with its input:
   put (from, key) → bytes stored      get (key, to) → true, or null where there is nothing
-  read (key) → hex digits or null     write (key, hex)
+  read (key, begin, end) → how many bytes, which follow the line as they are, or null; to the end of the file without an end
+  size (key) → bytes or null          write (key, hex)
   files (key) → [[path below, size]]  level (key) → [[directories], [files]]
   delete (key), delete_all (key)      what is not there is no error
 
 FS-1: a key has its new content whole or not at all: written under another name and moved, or put by a backend that is atomic.
-FS-2: what imports and backends print goes to the standard error and never between the answers.
+FS-2: a file is its bytes: nothing is unpacked or packed because of its name.
+FS-3: what imports and backends print goes to the standard error and never between the answers.
 """
 
 import contextlib
@@ -31,7 +33,8 @@ class Place(Protocol):
 
     def put(self, local: str, key: str) -> int: ...
     def get(self, key: str, local: str) -> bool | None: ...
-    def read(self, key: str) -> bytes | None: ...
+    def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes | None: ...
+    def size(self, key: str) -> int | None: ...
     def write(self, key: str, data: bytes) -> None: ...
     def files(self, key: str) -> list[tuple[str, int]]: ...
     def level(self, key: str) -> tuple[list[str], list[str]]: ...
@@ -62,7 +65,7 @@ class ArrowPlace:
         if not self._is_atomic:
             self._fs.create_dir(posixpath.dirname(key), recursive=True)
         try:
-            with self._fs.open_output_stream(part) as target:
+            with self._fs.open_output_stream(part, compression=None) as target:
                 pour(target)
             if part != key:
                 self._fs.move(part, key)
@@ -82,15 +85,24 @@ class ArrowPlace:
     def get(self, key: str, local: str) -> bool | None:
         if self._info(key).type != self._arrow.FileType.File:
             return None
-        with self._fs.open_input_stream(key) as source, open(local, "wb") as target:
+        with self._fs.open_input_stream(key, compression=None) as source, open(local, "wb") as target:
             shutil.copyfileobj(source, target, _PIECE)
         return True
 
-    def read(self, key: str) -> bytes | None:
-        if self._info(key).type != self._arrow.FileType.File:
-            return None
-        with self._fs.open_input_stream(key) as source:
-            return bytes(source.read())
+    def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes | None:
+        try:
+            with self._fs.open_input_file(key) as source:
+                source.seek(begin)
+                return bytes(source.read() if end is None else source.read(end - begin))
+        except OSError:
+            # For a directory each backend has an error of its own.
+            if self.size(key) is None:
+                return None
+            raise
+
+    def size(self, key: str) -> int | None:
+        info = self._info(key)
+        return int(info.size) if info.type == self._arrow.FileType.File else None
 
     def _select(self, key: str, *, recursive: bool) -> list[Any]:
         selector = self._arrow.FileSelector(key, allow_not_found=True, recursive=recursive)
@@ -115,17 +127,25 @@ class ArrowPlace:
             self._fs.delete_dir(key)
 
 
+class Snapshot:
+    """What a file system of fsspec's in the memory of one process has below some paths, for another process to read."""
+
+    def __init__(self, filesystem: Any, paths: list[str]) -> None:
+        self._fs = filesystem
+        self._files = {file: filesystem.cat_file(file) for path in paths for file in filesystem.find(path)}
+
+    def restored(self) -> Any:
+        self._fs.pipe(self._files)
+        return self._fs
+
+
 class FsspecPlace:
     """An `fsspec.AbstractFileSystem`."""
 
-    def __init__(self, filesystem: Any) -> None:
+    def __init__(self, filesystem: Any, *, is_snapshot: bool = False) -> None:
         from fsspec.spec import AbstractFileSystem  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-        innermost = filesystem
-        while hasattr(innermost, "fs"):
-            innermost = innermost.fs
-        protocol = innermost.protocol
-        if "memory" in ([protocol] if isinstance(protocol, str) else protocol):
+        if is_in_memory(filesystem) and not is_snapshot:
             raise ValueError(_one_process_only("the memory file system"))
         self._fs = filesystem
         # The inherited `mv` copies and deletes: that is done where an upload is not visible before it is whole.
@@ -161,11 +181,20 @@ class FsspecPlace:
             return None
         return True
 
-    def read(self, key: str) -> bytes | None:
+    def read(self, key: str, begin: int = 0, end: int | None = None) -> bytes | None:
         try:
-            return bytes(self._fs.cat_file(key))
+            # A class of the user's own may know whole files only.
+            part = {} if not begin and end is None else {"start": begin, "end": end}
+            return bytes(self._fs.cat_file(key, **part))
         except (FileNotFoundError, NotADirectoryError):
             return None
+
+    def size(self, key: str) -> int | None:
+        try:
+            info = self._fs.info(key)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return int(info["size"]) if info["type"] == "file" else None
 
     def _root(self, key: str) -> str:
         # Listings are remembered by many backends, and other processes write too.
@@ -200,8 +229,18 @@ class FsspecPlace:
                 self._fs.rm(root, recursive=True)
 
 
+def is_in_memory(filesystem: Any) -> bool:
+    """True for fsspec's file system whose files are in the memory of this process."""
+    while hasattr(filesystem, "fs"):
+        filesystem = filesystem.fs
+    protocol = getattr(filesystem, "protocol", ())
+    return "memory" in ([protocol] if isinstance(protocol, str) else protocol)
+
+
 def open_place(filesystem: Any) -> Place:
     """Tells the two kinds apart by what they can do, so that only the library that is in use is imported."""
+    if hasattr(filesystem, "restored"):
+        return FsspecPlace(filesystem.restored(), is_snapshot=True)
     if hasattr(filesystem, "open_output_stream") and hasattr(filesystem, "get_file_info"):
         return ArrowPlace(filesystem)
     if hasattr(filesystem, "put_file") and hasattr(filesystem, "find"):
@@ -217,11 +256,10 @@ def answer(place: Place, question: dict[str, Any]) -> Any:
     if op == "get":
         return place.get(key, question["to"])
     if op == "read":
-        data = place.read(key)
-        return None if data is None else data.hex()
+        return place.read(key, question["begin"], question["end"])
     if op == "write":
         return place.write(key, bytes.fromhex(question["hex"]))
-    if op in ("files", "level", "delete", "delete_all"):
+    if op in ("size", "files", "level", "delete", "delete_all"):
         return getattr(place, op)(key)
     raise ValueError(f"no such question: `{op}`")
 
@@ -229,13 +267,13 @@ def answer(place: Place, question: dict[str, Any]) -> Any:
 def main() -> None:
     """Loads the pickle that is named on the command line and answers until the input ends."""
     questions = os.fdopen(os.dup(0), encoding="utf-8")
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(2, 1)
 
-    def say(message: dict[str, Any]) -> None:
-        answers.write(json.dumps(message) + "\n")
+    def say(message: dict[str, Any], data: bytes = b"") -> None:
+        answers.write(json.dumps(message).encode() + b"\n" + data)
         answers.flush()
 
     try:
@@ -251,7 +289,7 @@ def main() -> None:
         except Exception as error:
             say({"error": _words(error)})
         else:
-            say({"ok": value})
+            say({"ok": len(value)}, value) if isinstance(value, bytes) else say({"ok": value})
 
 
 def _below(root: str, path: str) -> str:

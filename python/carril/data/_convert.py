@@ -1,7 +1,7 @@
 """Blocks as what people work with, and back: dictionaries of numpy arrays, rows, data frames, Arrow tables.
 
-The only place that knows how the native half hands columns over: `("plain", dtype, memory, shape)`, `("ragged", dtype,
-[(memory, shape)])`, `("list", values)`.
+The only place that knows how the native half hands columns over: `("plain", dtype, memory, shape)`, `("ragged", [plain or
+None])`, `("list", values)`; and takes them: the second is `("ragged", dtype, [(memory, shape) or None])` there.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,34 +18,27 @@ if TYPE_CHECKING:
 FORMATS = ("default", "numpy", "pandas", "pyarrow", None)
 
 
-def _array(given: Any) -> "numpy.ndarray[Any, Any]":
+def to_array(given: Any) -> "numpy.ndarray[Any, Any]":
     import numpy
 
-    kind = given[0]
-    if kind == "plain":
+    if given[0] == "plain":
         _, dtype, memory, shape = given
         if not len(memory):
             return numpy.empty(shape, dtype)
         return numpy.frombuffer(memory, dtype).reshape(shape)
-    if kind == "ragged":
-        _, dtype, parts = given
-        rows = [numpy.frombuffer(memory, dtype).reshape(shape) for memory, shape in parts]
-    else:
-        rows = given[1]
-    made = numpy.empty(len(rows), object)
-    for number, row in enumerate(rows):
-        made[number] = row
-    return made
+    if given[0] == "ragged":
+        return _objects([None if part is None else to_array(part) for part in given[1]])
+    return _objects(given[1])
 
 
 def to_numpy(block: Block) -> "dict[str, numpy.ndarray[Any, Any]]":
-    return {name: _array(block.column(number)) for number, name in enumerate(block.names)}
+    return {name: to_array(block.column(number)) for number, name in enumerate(block.names)}
 
 
 def to_rows(block: Block) -> list[dict[str, Any]]:
     names = block.names
     columns = [
-        _array(block.column(number)) if kind.startswith("tensor") else block.values(number)
+        to_array(block.column(number)) if kind.startswith("tensor") else block.values(number)
         for number, kind in enumerate(block.types)
     ]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)] if names else []
@@ -96,12 +89,11 @@ def _rows(column: Any) -> int:
 def _column(values: Any) -> tuple[Any, ...]:
     import numpy
 
-    if hasattr(values, "detach") and hasattr(values, "numpy"):
-        values = values.detach().cpu().numpy()
+    values = _on_host(values)
     if not isinstance(values, numpy.ndarray):
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise TypeError(f"a column is an array or a list of values, not {type(values).__name__}")
-        values = list(values)
+        values = [_on_host(value) for value in values]
         if not any(isinstance(value, numpy.ndarray) for value in values):
             return ("list", values)
         values = _objects(values)
@@ -114,6 +106,11 @@ def _column(values: Any) -> tuple[Any, ...]:
     if values.dtype.kind in "mM" and numpy.datetime_data(values.dtype)[0] not in ("s", "ms", "us", "ns"):
         values = values.astype(f"{values.dtype.kind}8[s]")
     return _plain(values)
+
+
+def _on_host(value: Any) -> Any:
+    """A tensor of torch as an array."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") and hasattr(value, "cpu") else value
 
 
 def _objects(values: Sequence[Any]) -> "numpy.ndarray[Any, Any]":
@@ -146,16 +143,20 @@ def _of_objects(values: "numpy.ndarray[Any, Any]") -> tuple[Any, ...]:
     import numpy
 
     rows = list(values)
-    arrays = bool(rows) and all(isinstance(row, numpy.ndarray) and row.dtype.kind in "biufmM" for row in rows)
-    if not arrays:
+    arrays = [row for row in rows if row is not None]
+    if not arrays or not all(isinstance(row, numpy.ndarray) and row.dtype.kind in "biufmM" for row in arrays):
         return ("list", [row.tolist() if isinstance(row, numpy.ndarray) else row for row in rows])
-    if len({row.shape for row in rows}) == 1:
-        return _plain(numpy.stack(rows))
-    if len({row.ndim for row in rows}) > 1:
+    has_gaps = len(arrays) < len(rows)
+    if len({row.shape for row in arrays}) == 1 and not has_gaps:
+        return _plain(numpy.stack(arrays))
+    if len({row.ndim for row in arrays}) > 1:
         raise ValueError("the arrays of one column have different numbers of dimensions")
-    dtype = numpy.result_type(*{row.dtype for row in rows})
-    rows = [_contiguous(row.astype(dtype, copy=False)) for row in rows]
-    return ("ragged", rows[0].dtype.str, [(_bytes(row), row.shape) for row in rows])
+    if arrays[0].ndim == 0:
+        return ("list", [None if row is None else row[()] for row in rows])
+    dtype = numpy.result_type(*{row.dtype for row in arrays})
+    parts = [None if row is None else _contiguous(row.astype(dtype, copy=False)) for row in rows]
+    given = [None if part is None else (_bytes(part), part.shape) for part in parts]
+    return ("ragged", _contiguous(numpy.empty(0, dtype)).dtype.str, given)
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]]) -> Block:

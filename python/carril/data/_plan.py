@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from carril._native import Block, Source, Stream, Transform
+from carril.data import _filesystem
 from carril.data._functions import Operation
 from carril.data._pool import Pool
 from carril.data.context import DataContext
@@ -34,9 +35,16 @@ class Read:
 
     spec: dict[str, Any]
     name: str
+    # In which the files are, pickled: it may hold keys.
+    filesystem: bytes | None = field(default=None, repr=False)
 
-    def open(self) -> Source:
-        return Source.open(json.dumps(self.spec))
+    def open(self, keep: list[Any]) -> Source:
+        """The source, which needs what it puts into `keep` as long as it is read."""
+        if self.filesystem is None:
+            return Source.open(json.dumps(self.spec))
+        file, how = _filesystem.opened(self.filesystem)
+        keep.append(file)
+        return Source.open(json.dumps({**self.spec, "files": {**self.spec["files"], "filesystem": how}}))
 
     @property
     def reads_columns(self) -> bool:
@@ -151,6 +159,7 @@ class Opened:
     plan: Plan
     source: Source = field(init=False)
     _parts: "list[Opened]" = field(default_factory=list)
+    _kept: list[Any] = field(default_factory=list)
     _transforms: list[Transform] | None = None
     _pools: list[Pool] = field(default_factory=list)
 
@@ -162,6 +171,8 @@ class Opened:
         elif isinstance(origin, Subset):
             self._parts = [Opened(replace(self.plan, origin=origin.origin, steps=()))]
             self.source = self._parts[0].source.subset(json.dumps(origin.selection), list(origin.rows))
+        elif isinstance(origin, Read):
+            self.source = origin.open(self._kept)
         else:
             self.source = origin.open()
 

@@ -8,8 +8,6 @@ import enum
 import inspect
 import json
 import os
-import sys
-import tempfile
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from carril._native import Block, Writer
+from carril.data import _filesystem
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 
 if TYPE_CHECKING:
@@ -188,11 +187,6 @@ def _place(path: Any, filesystem: Any) -> Iterator[dict[str, Any]]:
     if given is None:
         yield {"path": location(text, "path")}
         return
-    from carril._internal.driver import absolute_path
-    from carril._internal.pickling import dumps
-
-    with tempfile.NamedTemporaryFile(prefix="carril-filesystem-") as file:
-        file.write(dumps(given))
-        file.flush()
-        how = {"executable": sys.executable, "path": absolute_path(), "pickle": file.name}
+    file, how = _filesystem.opened(_filesystem.pickled(given))
+    with file:
         yield {"path": path_in_filesystem(text, "path"), "filesystem": how}

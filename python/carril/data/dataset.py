@@ -73,10 +73,18 @@ class Dataset(DataIterator):
         return Dataset(Plan(Derived(make, name)))
 
     def _settled(self) -> "Dataset":
-        """This one, such that a transform may be added behind everything: a limit comes before what follows it."""
-        if self._plan.limit is None:
+        """This one, such that a transform may be added behind everything: a limit comes before what follows it.
+
+        Where rows are counted, fewer of them are read; otherwise those that are wanted are held.
+        """
+        plan = self._plan
+        if plan.limit is None:
             return self
-        return self._derive("limit", lambda: list(self._blocks()))
+        if plan.shuffle != "none" or not self._open().is_counted:
+            return self._derive("limit", lambda: list(self._blocks()))
+        rows = tuple(rows or 0 for rows, _ in self._open().source.units())
+        first = {"range": {"begin": 0, "end": plan.limit}}
+        return Dataset(replace(plan, origin=Subset(plan.origin, first, rows), limit=None))
 
     def _then(self, step: Columns | Operation) -> "Dataset":
         return Dataset(self._settled()._plan.then(step))
@@ -159,7 +167,8 @@ class Dataset(DataIterator):
         if limit < 0:
             raise ConfigError(f"`limit({limit})` is no number of rows")
         there = self._plan.limit
-        return Dataset(replace(self._plan, limit=limit if there is None else min(limit, there)))
+        limit = limit if there is None else min(limit, there)
+        return Dataset(replace(self._plan, limit=limit)) if self._opened is None else replace_limit(self, limit)
 
     def union(self, *others: "Dataset") -> "Dataset":
         every = (self, *others)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
-from carril.data import _convert
+from carril.data import _convert, _filesystem
 from carril.data._plan import Derived, Memory, Plan, Read
 from carril.data.dataset import Dataset, MaterializedDataset
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
@@ -51,11 +51,7 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
         "max_errors": _at_least_0(name, "max_errors", given.pop("max_errors", 0)),
         "partitioning": given.pop("partitioning", True) is not None,
     }
-    if given.pop("filesystem", None) is not None:
-        raise NotAvailableError(
-            f"`{name}(filesystem=…)` is not built yet",
-            hints=["give a URI: `s3://bucket/path`, with the credentials in the environment"],
-        )
+    filesystem, listed = _filesystem.for_reading(given.pop("filesystem", None), listed)
     if given.pop("partition_filter", None) is not None:
         raise NotAvailableError(f"`{name}(partition_filter=…)` is not built yet", hints=["use `filter`"])
     shuffle = given.pop("shuffle", None)
@@ -77,7 +73,8 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
         for key, value in options.items()
         if value is not None
     }
-    made = Dataset(Plan(Read(spec, f"{name}({listed[0] if len(listed) == 1 else f'{len(listed)} paths'})")))
+    shown = listed[0] if len(listed) == 1 else f"{len(listed)} paths"
+    made = Dataset(Plan(Read(spec, f"{name}({shown})", filesystem)))
     # What is wrong with the paths is told here, and not when the rows are wanted.
     made._open()
     return made if shuffle is None else made.randomize_block_order()

@@ -11,13 +11,17 @@ use arrow_schema::SchemaRef;
 
 use crate::error::DataError;
 use crate::files::FileRef;
-use crate::source::{Flow, Source, Unit};
+use crate::source::{ColumnReader, Flow, Source, Unit};
 
 pub(crate) type Take<'a> = &'a mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>;
 
 /// Reads the units of one format.
 pub(crate) trait UnitReader: Send + Sync {
     fn read(&self, unit: usize, take: Take<'_>) -> Result<(), DataError>;
+
+    fn columns(&self) -> Option<&dyn ColumnReader> {
+        None
+    }
 }
 
 pub(crate) struct FileSource {
@@ -55,6 +59,11 @@ impl Source for FileSource {
             }
         }
         Ok(())
+    }
+
+    /// DAMAGE-1: a unit that may be passed over is read whole.
+    fn columns(&self) -> Option<&dyn ColumnReader> {
+        self.reader.columns().filter(|_| self.damages.most == 0)
     }
 
     fn files(&self) -> Vec<String> {

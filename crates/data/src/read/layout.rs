@@ -99,21 +99,31 @@ impl Layout {
     /// Makes of a file's rows a block with the schema: columns are found by name, cast, and added.
     pub fn finish(&self, batch: RecordBatch, runs: &[Run<'_>]) -> Result<RecordBatch, DataError> {
         let rows = batch.num_rows();
-        let fields = self.schema.fields().iter().zip(&self.columns);
-        let arrays = fields.map(|(field, column)| match column {
+        let arrays = (0..self.columns.len()).map(|column| self.finish_column(column, &batch, runs));
+        let arrays = arrays.collect::<Result<Vec<_>, DataError>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?)
+    }
+
+    /// The same for one column: of the file's rows no other is needed.
+    pub fn finish_column(&self, column: usize, batch: &RecordBatch, runs: &[Run<'_>]) -> Result<ArrayRef, DataError> {
+        let field = self.schema.field(column);
+        match self.columns[column] {
             Column::Own => match batch.column_by_name(field.name()) {
                 Some(array) => to_type(array, field.data_type()),
-                None => Ok(new_null_array(field.data_type(), rows)),
+                None => Ok(new_null_array(field.data_type(), batch.num_rows())),
             },
             Column::Partition => Ok(partition(field, runs)),
             Column::Path => {
                 let paths = runs.iter().flat_map(|run| std::iter::repeat_n(run.file.name.as_str(), run.rows));
                 Ok(Arc::new(StringArray::from_iter_values(paths)) as ArrayRef)
             }
-        });
-        let arrays = arrays.collect::<Result<Vec<_>, DataError>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?)
+        }
+    }
+
+    /// Whether the column is read from the files.
+    pub fn is_own(&self, column: usize) -> bool {
+        matches!(self.columns[column], Column::Own)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use arrow_array::ArrayRef;
 use arrow_schema::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
@@ -16,10 +17,10 @@ use crate::files::{FileOptions, FileRef, in_parallel};
 use crate::read::block_rows;
 use crate::read::file_source::{Damages, FileSource, Take, UnitReader, guarded};
 use crate::read::filter::{Bounds, Condition, filter};
-use crate::read::layout::Layout;
+use crate::read::layout::{Layout, Run};
 use crate::read::parquet_input::Input;
 use crate::read::schema::{Lacking, unify};
-use crate::source::{Flow, Unit};
+use crate::source::{ColumnReader, Flow, Unit};
 
 /// What is read of the end of a file at first: the metadata of most.
 const TAIL: u64 = 128 << 10;
@@ -161,14 +162,14 @@ fn chunks<'a>(
     group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf)).map(|(_, chunk)| chunk)
 }
 
-impl UnitReader for ParquetReader {
-    fn read(&self, unit: usize, take: Take<'_>) -> Result<(), DataError> {
+impl ParquetReader {
+    /// The rows of a unit with these roots of its schema, block by block, as the file has them.
+    fn decode(&self, unit: usize, roots: Vec<usize>, take: Take<'_>) -> Result<(), DataError> {
         let (index, group) = self.places[unit];
-        let file = &self.files[index];
-        let metadata = self.metadata[index].as_ref().expect("a unit's file was opened");
-        let part = || Some(format!("row group {group}"));
-        let damaged = |error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(), error);
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), self.roots(metadata));
+        let (file, metadata) = self.opened(unit);
+        let damaged =
+            |error: &dyn std::fmt::Display| DataError::damaged(&file.name, Some(format!("row group {group}")), error);
+        let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
         let row_group = metadata.metadata().row_group(group);
         let rows = row_group.num_rows();
         let bytes: i64 = chunks(row_group, &mask).map(|chunk| chunk.uncompressed_size()).sum();
@@ -176,7 +177,7 @@ impl UnitReader for ParquetReader {
             let (start, length) = chunk.byte_range();
             start..start + length
         });
-        let input = Input::open(file, ranges.collect())?;
+        let input = Input::open(&self.files[index], ranges.collect())?;
         let mut blocks = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
             .with_row_groups(vec![group])
             .with_projection(mask)
@@ -184,18 +185,60 @@ impl UnitReader for ParquetReader {
             .build()
             .map_err(|error| damaged(&error))?;
         while let Some(block) = guarded(|| blocks.next().transpose()).map_err(|why| damaged(&why))? {
-            let block = self.layout.finish_one(block, file).map_err(|error| damaged(&error))?;
-            let mut block = filter(block, &self.filter)?;
-            if block.num_rows() == 0 {
-                continue;
-            }
-            if self.wanted.fields().len() < block.num_columns() {
-                block = block.project(&(0..self.wanted.fields().len()).collect::<Vec<_>>())?;
-            }
             if take(block)? == Flow::Stop {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn opened(&self, unit: usize) -> (&FileRef, &ArrowReaderMetadata) {
+        let index = self.places[unit].0;
+        (&self.files[index], self.metadata[index].as_ref().expect("a unit's file was opened"))
+    }
+
+    /// What does not fit the schema is damage too.
+    fn misfit(&self, unit: usize) -> impl Fn(DataError) -> DataError {
+        let (index, group) = self.places[unit];
+        let name = self.files[index].name.clone();
+        move |error| DataError::damaged(&name, Some(format!("row group {group}")), error)
+    }
+}
+
+impl UnitReader for ParquetReader {
+    fn read(&self, unit: usize, take: Take<'_>) -> Result<(), DataError> {
+        let (file, metadata) = self.opened(unit);
+        self.decode(unit, self.roots(metadata), &mut |block| {
+            let block = self.layout.finish_one(block, file).map_err(self.misfit(unit))?;
+            let mut block = filter(block, &self.filter)?;
+            if block.num_rows() == 0 {
+                return Ok(Flow::Continue);
+            }
+            if self.wanted.fields().len() < block.num_columns() {
+                block = block.project(&(0..self.wanted.fields().len()).collect::<Vec<_>>())?;
+            }
+            take(block)
+        })
+    }
+
+    /// From elsewhere, the columns of a row group come in a few large requests.
+    fn columns(&self) -> Option<&dyn ColumnReader> {
+        let is_local = self.files.iter().all(|file| file.storage.local_path().is_some());
+        (is_local && self.filter.is_empty()).then_some(self)
+    }
+}
+
+impl ColumnReader for ParquetReader {
+    fn read_column(&self, unit: usize, column: usize) -> Result<Vec<ArrayRef>, DataError> {
+        let (file, metadata) = self.opened(unit);
+        let name = self.wanted.field(column).name();
+        let root = metadata.schema().index_of(name).ok().filter(|_| self.layout.is_own(column));
+        let mut parts = Vec::new();
+        self.decode(unit, root.into_iter().collect(), &mut |block| {
+            let runs = [Run { file, rows: block.num_rows() }];
+            parts.push(self.layout.finish_column(column, &block, &runs).map_err(self.misfit(unit))?);
+            Ok(Flow::Continue)
+        })?;
+        Ok(parts)
     }
 }

@@ -1,12 +1,12 @@
-//! From Arrow to Python: `("plain", dtype, buffer, shape)` where numpy can look at the memory, `("ragged", dtype, [(buffer,
-//! shape)])` for tensors and lists of numbers of several lengths, `("list", [values])` for the rest.
+//! From Arrow to Python: `("plain", dtype, buffer, shape)` where numpy can look at the memory, `("ragged", [plain or nothing])`
+//! for tensors and lists of numbers of several lengths or with gaps, `("list", [values])` for the rest.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Date32Type, Date64Type, Decimal128Type, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type,
-    Int64Type, TimestampMicrosecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+    Decimal32Type, Decimal64Type, Decimal128Type, Decimal256Type, Float16Type, Float32Type, Float64Type, Int8Type,
+    Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, ArrayRef, BooleanArray};
 use arrow_buffer::ArrowNativeType;
@@ -15,9 +15,11 @@ use arrow_schema::{DataType, Field, TimeUnit};
 use carril_data::tensor;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 
 use super::block::{Buffer, failed};
+use super::times;
 
 /// numpy's name of a type whose values lie one after the other, and their width.
 pub fn dtype(kind: &DataType) -> Option<(&'static str, usize)> {
@@ -66,10 +68,11 @@ type Made<'py> = PyResult<Bound<'py, PyAny>>;
 pub fn column<'py>(py: Python<'py>, array: &ArrayRef, field: &Field, is_own: bool) -> Made<'py> {
     let rows = array.len();
     if let Some(shape) = tensor::fixed_shape(field) {
-        let values = array
-            .as_fixed_size_list()
-            .values()
-            .slice(array.as_fixed_size_list().value_offset_at(0), rows * shape.iter().product::<usize>());
+        let list = array.as_fixed_size_list();
+        if array.null_count() > 0 {
+            return ragged(py, array, |row| (list.value(row), shape.clone()));
+        }
+        let values = list.values().slice(list.value_offset_at(0), rows * shape.iter().product::<usize>());
         let whole: Vec<usize> = std::iter::once(rows).chain(shape).collect();
         if let Some(made) = plain(py, &values, &whole, is_own)? {
             return Ok(made);
@@ -86,10 +89,10 @@ pub fn column<'py>(py: Python<'py>, array: &ArrayRef, field: &Field, is_own: boo
                 return Ok(made);
             }
         }
-        DataType::List(item) if array.null_count() == 0 && dtype(item.data_type()).is_some() => {
+        DataType::List(item) if dtype(item.data_type()).is_some() => {
             let list = array.as_list::<i32>();
             if list.values().null_count() == 0 {
-                return ragged(py, (0..rows).map(|row| (list.value(row), None)));
+                return ragged(py, array, |row| (list.value(row), vec![list.value_length(row) as usize]));
             }
         }
         DataType::Dictionary(_, values) => {
@@ -147,34 +150,42 @@ fn with_gaps<T: ArrowNativeType>(values: impl Iterator<Item = Option<T>>, gap: T
     arrow_buffer::Buffer::from_vec(values.map(|value| value.unwrap_or(gap)).collect::<Vec<T>>())
 }
 
-fn ragged<'py>(py: Python<'py>, rows: impl Iterator<Item = (ArrayRef, Option<Vec<usize>>)>) -> Made<'py> {
+/// Each row by itself, with its shape; nothing for one that is missing.
+fn ragged<'py>(py: Python<'py>, array: &ArrayRef, row: impl Fn(usize) -> (ArrayRef, Vec<usize>)) -> Made<'py> {
     let parts = PyList::empty(py);
-    let mut name = "<f8";
-    for (values, shape) in rows {
-        let data = values.to_data();
-        let Some((kind, width)) = dtype(values.data_type()) else { continue };
-        name = kind;
-        let memory = data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width);
-        let shape = PyTuple::new(py, shape.unwrap_or_else(|| vec![values.len()]))?;
-        parts.append((Buffer { memory, is_own: false }, shape))?;
+    for number in 0..array.len() {
+        if array.is_null(number) {
+            parts.append(py.None())?;
+            continue;
+        }
+        let (values, shape) = row(number);
+        parts.append(plain(py, &values, &shape, false)?)?;
     }
-    ("ragged", name, parts).into_bound_py_any(py)
+    ("ragged", parts).into_bound_py_any(py)
 }
 
 fn ragged_tensors<'py>(py: Python<'py>, array: &ArrayRef) -> Made<'py> {
     let both = array.as_struct();
     let (data, shapes) = (both.column(0).as_list::<i32>(), both.column(1).as_fixed_size_list());
-    ragged(
-        py,
-        (0..array.len()).map(|row| {
-            let shape = shapes.value(row);
-            let shape = shape.as_primitive::<Int32Type>().values().iter().map(|length| *length as usize).collect();
-            (data.value(row), Some(shape))
-        }),
-    )
+    ragged(py, array, |row| {
+        let shape = shapes.value(row);
+        let shape = shape.as_primitive::<Int32Type>().values().iter().map(|length| *length as usize).collect();
+        (data.value(row), shape)
+    })
 }
 
+/// The array of numpy's that a tensor inside of other values is.
+fn numpy_array<'py>(py: Python<'py>, given: &Bound<'py, PyAny>) -> Made<'py> {
+    static TO_ARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    TO_ARRAY.import(py, "carril.data._convert", "to_array")?.call1((given,))
+}
+
+/// Python's own values, as pyarrow's `to_pylist` has them.
 pub fn values<'py>(py: Python<'py>, array: &ArrayRef, field: &Field) -> PyResult<Bound<'py, PyList>> {
+    if let DataType::Dictionary(_, kind) = array.data_type() {
+        let plain = cast(array, kind).map_err(|error| failed(py, error))?;
+        return values(py, &plain, &Field::new(field.name(), (**kind).clone(), true));
+    }
     let made = PyList::empty(py);
     for row in 0..array.len() {
         made.append(value(py, array, row, field)?)?;
@@ -190,6 +201,14 @@ fn value<'py>(py: Python<'py>, array: &ArrayRef, row: usize, field: &Field) -> M
         ($kind:ty) => {
             array.as_primitive::<$kind>().value(row).into_bound_py_any(py)
         };
+    }
+    macro_rules! decimal {
+        ($kind:ty) => {
+            decimal(py, &array.as_primitive::<$kind>().value_as_string(row))
+        };
+    }
+    if let Some(made) = times::exported(py, array, row)? {
+        return Ok(made);
     }
     match array.data_type() {
         DataType::Null => Ok(py.None().into_bound(py)),
@@ -214,21 +233,19 @@ fn value<'py>(py: Python<'py>, array: &ArrayRef, row: usize, field: &Field) -> M
         DataType::FixedSizeBinary(_) => Ok(PyBytes::new(py, array.as_fixed_size_binary().value(row)).into_any()),
         DataType::List(item) => Ok(values(py, &array.as_list::<i32>().value(row), item)?.into_any()),
         DataType::LargeList(item) => Ok(values(py, &array.as_list::<i64>().value(row), item)?.into_any()),
+        DataType::ListView(item) => Ok(values(py, &array.as_list_view::<i32>().value(row), item)?.into_any()),
+        DataType::LargeListView(item) => Ok(values(py, &array.as_list_view::<i64>().value(row), item)?.into_any()),
         DataType::FixedSizeList(item, _) => {
             let inner = array.as_fixed_size_list().value(row);
-            match tensor::fixed_shape(field) {
-                // For Python's values too a tensor is one array: `carril.data` makes it of this.
-                Some(shape) => match plain(py, &inner, &shape, false)? {
-                    Some(made) => Ok(made),
-                    None => Ok(values(py, &inner, item)?.into_any()),
-                },
+            let tensor = tensor::fixed_shape(field).map(|shape| plain(py, &inner, &shape, false)).transpose()?;
+            match tensor.flatten() {
+                Some(made) => numpy_array(py, &made),
                 None => Ok(values(py, &inner, item)?.into_any()),
             }
         }
         DataType::Struct(fields) => {
             if tensor::is_variable(field) {
-                let one = ragged_tensors(py, &array.slice(row, 1))?;
-                return Ok(one);
+                return numpy_array(py, &ragged_tensors(py, &array.slice(row, 1))?)?.get_item(0);
             }
             let made = PyDict::new(py);
             for (inner, column) in fields.iter().zip(array.as_struct().columns()) {
@@ -247,26 +264,11 @@ fn value<'py>(py: Python<'py>, array: &ArrayRef, row: usize, field: &Field) -> M
             }
             Ok(made.into_any())
         }
-        DataType::Dictionary(_, kind) => {
-            let plain = cast(&array.slice(row, 1), kind).map_err(|error| failed(py, error))?;
-            value(py, &plain, 0, &Field::new(field.name(), (**kind).clone(), true))
-        }
-        DataType::Date32 => {
-            let days = array.as_primitive::<Date32Type>().value(row);
-            let first = py.import("datetime")?.getattr("date")?.call_method1("fromordinal", (719_163 + days,))?;
-            Ok(first)
-        }
-        DataType::Date64 => datetime(py, array.as_primitive::<Date64Type>().value(row) * 1000, false),
-        DataType::Timestamp(_, zone) => {
-            let micros = DataType::Timestamp(TimeUnit::Microsecond, zone.clone());
-            let cast = cast(&array.slice(row, 1), &micros).map_err(|error| failed(py, error))?;
-            datetime(py, cast.as_primitive::<TimestampMicrosecondType>().value(0), zone.is_some())
-        }
-        DataType::Decimal128(_, scale) => {
-            let digits = array.as_primitive::<Decimal128Type>().value(row);
-            let number = py.import("decimal")?.getattr("Decimal")?.call1((digits.to_string(),))?;
-            number.call_method1("scaleb", (-i32::from(*scale),))
-        }
+        DataType::Dictionary(..) => values(py, &array.slice(row, 1), field)?.get_item(0),
+        DataType::Decimal32(..) => decimal!(Decimal32Type),
+        DataType::Decimal64(..) => decimal!(Decimal64Type),
+        DataType::Decimal128(..) => decimal!(Decimal128Type),
+        DataType::Decimal256(..) => decimal!(Decimal256Type),
         _ => {
             let text = cast(&array.slice(row, 1), &DataType::Utf8).map_err(|error| failed(py, error))?;
             Ok(PyString::new(py, text.as_string::<i32>().value(0)).into_any())
@@ -274,9 +276,8 @@ fn value<'py>(py: Python<'py>, array: &ArrayRef, row: usize, field: &Field) -> M
     }
 }
 
-fn datetime<'py>(py: Python<'py>, micros: i64, has_zone: bool) -> Made<'py> {
-    let module = py.import("datetime")?;
-    let zone = if has_zone { module.getattr("timezone")?.getattr("utc")? } else { py.None().into_bound(py) };
-    let epoch = module.getattr("datetime")?.call1((1970, 1, 1, 0, 0, 0, 0, zone))?;
-    epoch.call_method1("__add__", (module.getattr("timedelta")?.call1((0, 0, micros))?,))
+/// By its digits: arithmetic would round them to what the context of the moment allows.
+fn decimal<'py>(py: Python<'py>, digits: &str) -> Made<'py> {
+    static DECIMAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    DECIMAL.import(py, "decimal", "Decimal")?.call1((digits,))
 }

@@ -1,27 +1,28 @@
-//! From Python to Arrow. A column comes as `("plain", dtype, memory, shape)`, `("ragged", dtype, [(memory, shape)])`, or
-//! `("list", [values])`, whose type is that of its values.
+//! From Python to Arrow. A column comes as `("plain", dtype, memory, shape)`, `("ragged", dtype, [(memory, shape) or nothing])`,
+//! or `("list", [values])`, whose type is that of its values.
 
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, Date32Builder, Float64Builder, Int64Builder, StringBuilder,
-    TimestampMicrosecondBuilder, UInt64Builder,
+    BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder, PrimitiveBuilder, StringBuilder, UInt64Builder,
 };
+use arrow_array::types::{Decimal128Type, Decimal256Type, DecimalType};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, FixedSizeListArray, Int32Array, ListArray, NullArray, StructArray, make_array,
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
+use arrow_cast::parse::parse_decimal;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use carril_data::tensor;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{
-    PyBool, PyByteArray, PyBytes, PyDate, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple,
-};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDateTime, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::block::{failed, wrong_type};
+use super::times;
 
 type Given<'py> = Bound<'py, PyAny>;
 
@@ -40,7 +41,7 @@ pub fn column(py: Python<'_>, name: &str, given: &Given<'_>) -> PyResult<(Field,
         }
         _ => {
             let values: Vec<Given<'_>> = parts.get_item(1)?.extract()?;
-            let kind = kind_of_all(name, &values)?;
+            let kind = widened(kind_of_all(name, &values)?);
             let array = built(py, name, &kind, &values)?;
             Ok((Field::new(name, kind, true), array))
         }
@@ -121,35 +122,58 @@ fn plain(py: Python<'_>, name: &str, dtype: &str, memory: &Given<'_>, shape: &[u
     Ok((field.clone(), Arc::new(list.map_err(|error| failed(py, error))?)))
 }
 
+/// Arrays of several shapes, or of one shape with gaps between them.
 fn ragged(py: Python<'_>, name: &str, dtype: &str, parts: &Bound<'_, PyList>) -> PyResult<(Field, ArrayRef)> {
-    let (mut all, mut offsets, mut shapes) = (Vec::new(), vec![0i32], Vec::new());
-    let mut dimensions = 1;
+    let parts: Vec<Option<(Given<'_>, Vec<i32>)>> = parts.extract()?;
+    let mut there = parts.iter().flatten().map(|(_, shape)| shape);
+    let model = there.next().cloned().unwrap_or_default();
+    let is_uniform = there.all(|shape| *shape == model);
     let width = element(dtype).map_or(1, |(_, width)| width);
-    for part in parts {
-        let (memory, shape): (Given<'_>, Vec<i32>) = part.extract()?;
-        all.extend(copied(py, &memory)?);
+    // A gap between tensors of one shape takes the room of one.
+    let gap = if is_uniform { model.iter().map(|length| *length as usize).product::<usize>() * width } else { 0 };
+    let (mut all, mut offsets, mut shapes) = (Vec::new(), vec![0i32], Vec::new());
+    for part in &parts {
+        match part {
+            Some((memory, shape)) => {
+                all.extend(copied(py, memory)?);
+                shapes.extend(shape);
+            }
+            None => {
+                all.resize(all.len() + gap, 0);
+                shapes.resize(shapes.len() + model.len(), 0);
+            }
+        }
         offsets.push(
             i32::try_from(all.len() / width).map_err(|_| {
                 PyValueError::new_err(format!("column `{name}` has more than 2^31 elements in one block"))
             })?,
         );
-        dimensions = shape.len();
-        shapes.extend(shape);
     }
     let values = elements(py, name, dtype, PyBytes::new(py, &all).as_any())?;
-    let item = Arc::new(Field::new("item", values.data_type().clone(), false));
-    let list = ListArray::try_new(item, OffsetBuffer::new(offsets.into()), values.clone(), None);
-    let list = list.map_err(|error| failed(py, error))?;
-    if dimensions == 1 {
-        return Ok((Field::new(name, list.data_type().clone(), false), Arc::new(list)));
+    let has_gaps = parts.iter().any(Option::is_none);
+    let nulls = has_gaps.then(|| NullBuffer::from_iter(parts.iter().map(Option::is_some)));
+    if is_uniform {
+        let shape: Vec<usize> = model.iter().map(|length| *length as usize).collect();
+        let field = tensor::fixed_field(name, values.data_type().clone(), &shape).with_nullable(has_gaps);
+        let DataType::FixedSizeList(item, size) = field.data_type() else { unreachable!("a tensor is a list") };
+        let list = FixedSizeListArray::try_new_with_length(item.clone(), *size, values, nulls, parts.len());
+        return Ok((field.clone(), Arc::new(list.map_err(|error| failed(py, error))?)));
     }
-    let field = tensor::variable_field(name, values.data_type().clone(), dimensions);
+    let is_list = model.len() == 1;
+    let item = Arc::new(Field::new("item", values.data_type().clone(), false));
+    let list_nulls = if is_list { nulls.clone() } else { None };
+    let list = ListArray::try_new(item, OffsetBuffer::new(offsets.into()), values.clone(), list_nulls);
+    let list = list.map_err(|error| failed(py, error))?;
+    if is_list {
+        return Ok((Field::new(name, list.data_type().clone(), has_gaps), Arc::new(list)));
+    }
+    let field = tensor::variable_field(name, values.data_type().clone(), model.len()).with_nullable(has_gaps);
     let DataType::Struct(fields) = field.data_type().clone() else { unreachable!("a tensor is a structure") };
     let DataType::FixedSizeList(length, size) = fields[1].data_type() else { unreachable!("a shape is a list") };
     let shapes = Arc::new(Int32Array::from(shapes));
     let shapes = FixedSizeListArray::try_new_with_length(length.clone(), *size, shapes, None, parts.len());
     let columns: Vec<ArrayRef> = vec![Arc::new(list), Arc::new(shapes.map_err(|error| failed(py, error))?)];
-    let both = StructArray::try_new(fields, columns, None).map_err(|error| failed(py, error))?;
+    let both = StructArray::try_new(fields, columns, nulls).map_err(|error| failed(py, error))?;
     Ok((field, Arc::new(both)))
 }
 
@@ -163,6 +187,7 @@ fn kind_of_all(name: &str, values: &[Given<'_>]) -> PyResult<DataType> {
 }
 
 fn kind_of(name: &str, value: &Given<'_>) -> PyResult<DataType> {
+    let value = &plain_value(value)?;
     Ok(if value.is_none() {
         DataType::Null
     } else if value.is_instance_of::<PyBool>() {
@@ -181,25 +206,77 @@ fn kind_of(name: &str, value: &Given<'_>) -> PyResult<DataType> {
         DataType::Utf8
     } else if value.is_instance_of::<PyBytes>() || value.is_instance_of::<PyByteArray>() {
         DataType::Binary
-    } else if let Ok(list) = value.extract::<Vec<Given<'_>>>() {
-        DataType::List(Arc::new(Field::new("item", kind_of_all(name, &list)?, true)))
     } else if let Ok(dict) = value.cast::<PyDict>() {
         let mut fields = Vec::new();
         for (key, inner) in dict {
-            fields.push(Field::new(key.extract::<String>()?, kind_of(name, &inner)?, true));
+            let Ok(key) = key.extract::<String>() else {
+                return Err(wrong_type(format!(
+                    "column `{name}` has a dictionary with the key {key}, which is no text"
+                )));
+            };
+            fields.push(Field::new(key, kind_of(name, &inner)?, true));
         }
         DataType::Struct(fields.into())
-    } else if let Ok(time) = value.cast::<PyDateTime>() {
-        let has_zone = !time.getattr("tzinfo")?.is_none();
-        DataType::Timestamp(TimeUnit::Microsecond, has_zone.then(|| "UTC".into()))
-    } else if value.is_instance_of::<PyDate>() {
-        DataType::Date32
-    } else if value.hasattr("item")? && value.getattr("shape").is_ok_and(|shape| shape.len().is_ok_and(|n| n == 0)) {
-        return kind_of(name, &value.call_method0("item")?);
+    } else if let Some(kind) = times::kind_of(name, value)? {
+        kind
+    } else if value.is_instance(decimal_class(value.py())?)? {
+        decimal_kind(name, value)?
+    } else if let Ok(list) = value.extract::<Vec<Given<'_>>>() {
+        DataType::List(Arc::new(Field::new("item", kind_of_all(name, &list)?, true)))
     } else {
         let kind = value.get_type().name()?;
         return Err(wrong_type(format!("column `{name}` has a value of type `{kind}`, which no column can have")));
     })
+}
+
+fn decimal_class<'py>(py: Python<'py>) -> PyResult<&'py Given<'py>> {
+    static DECIMAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    DECIMAL.import(py, "decimal", "Decimal")
+}
+
+/// With as many digits as the value has.
+fn decimal_kind(name: &str, value: &Given<'_>) -> PyResult<DataType> {
+    let (_, digits, exponent): (i32, Vec<u8>, Given<'_>) = value.call_method0("as_tuple")?.extract()?;
+    let Ok(exponent) = exponent.extract::<i64>() else {
+        return Err(PyValueError::new_err(format!(
+            "column `{name}` has the decimal {value}, which no column can have"
+        )));
+    };
+    let scale = (-exponent).max(0);
+    decimal_of(name, (digits.len() as i64 + exponent).max(0), scale)
+}
+
+fn decimal_of(name: &str, whole: i64, scale: i64) -> PyResult<DataType> {
+    match whole + scale {
+        digits @ ..=38 => Ok(DataType::Decimal128(digits.max(1) as u8, scale as i8)),
+        digits @ ..=76 => Ok(DataType::Decimal256(digits as u8, scale as i8)),
+        digits => Err(PyValueError::new_err(format!(
+            "column `{name}` has decimals of {digits} digits together, and a column has room for 76"
+        ))),
+    }
+}
+
+/// Digits before and behind the point; whole numbers have those of their 64 bits.
+fn digits_of(kind: &DataType) -> Option<(i64, i64)> {
+    match kind {
+        DataType::Decimal128(digits, scale) | DataType::Decimal256(digits, scale) => {
+            Some((i64::from(*digits) - i64::from(*scale), i64::from(*scale)))
+        }
+        DataType::Int64 | DataType::UInt64 => Some((20, 0)),
+        _ => None,
+    }
+}
+
+/// With all digits that there is room for, so that the blocks of a column are of one type.
+fn widened(kind: DataType) -> DataType {
+    let inner = |field: &Field| field.clone().with_data_type(widened(field.data_type().clone()));
+    match kind {
+        DataType::Decimal128(_, scale) => DataType::Decimal128(38, scale),
+        DataType::Decimal256(_, scale) => DataType::Decimal256(76, scale),
+        DataType::List(item) => DataType::List(Arc::new(inner(&item))),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| inner(field)).collect()),
+        other => other,
+    }
 }
 
 fn both(name: &str, one: DataType, other: DataType) -> PyResult<DataType> {
@@ -229,24 +306,34 @@ fn both(name: &str, one: DataType, other: DataType) -> PyResult<DataType> {
             }
             Struct(Fields::from(fields))
         }
+        (one, other) if times::both(&one, &other).is_some() => times::both(&one, &other).unwrap_or(one),
         (one, other) => {
+            let is_decimal = one.is_decimal() || other.is_decimal();
+            if let (true, Some((whole, scale)), Some((more, finer))) = (is_decimal, digits_of(&one), digits_of(&other))
+            {
+                return decimal_of(name, whole.max(more), scale.max(finer));
+            }
             return Err(wrong_type(format!("column `{name}` has values of two kinds: {one} and {other}")));
         }
     })
 }
 
 fn built(py: Python<'_>, name: &str, kind: &DataType, values: &[Given<'_>]) -> PyResult<ArrayRef> {
+    let values: &[Given<'_>] = &values.iter().map(plain_value).collect::<PyResult<Vec<_>>>()?;
     macro_rules! build {
         ($builder:expr, $as:ty) => {{
             let mut builder = $builder;
             for value in values {
                 match value.is_none() {
                     true => builder.append_null(),
-                    false => builder.append_value(plain_value(value)?.extract::<$as>()?),
+                    false => builder.append_value(value.extract::<$as>()?),
                 }
             }
             Arc::new(builder.finish()) as ArrayRef
         }};
+    }
+    if let Some(made) = times::built(py, name, kind, values)? {
+        return Ok(made);
     }
     Ok(match kind {
         DataType::Null => Arc::new(NullArray::new(values.len())),
@@ -256,38 +343,8 @@ fn built(py: Python<'_>, name: &str, kind: &DataType, values: &[Given<'_>]) -> P
         DataType::Float64 => build!(Float64Builder::new(), f64),
         DataType::Utf8 => build!(StringBuilder::new(), String),
         DataType::Binary => build!(BinaryBuilder::new(), Vec<u8>),
-        DataType::Date32 => {
-            let mut builder = Date32Builder::new();
-            for value in values {
-                match value.is_none() {
-                    true => builder.append_null(),
-                    false => builder.append_value(value.call_method0("toordinal")?.extract::<i32>()? - 719_163),
-                }
-            }
-            Arc::new(builder.finish())
-        }
-        DataType::Timestamp(_, zone) => {
-            let module = py.import("datetime")?;
-            let utc = module.getattr("timezone")?.getattr("utc")?;
-            let micro = module.getattr("timedelta")?.call1((0, 0, 1))?;
-            let first = module.getattr("datetime")?.call1((1970, 1, 1))?;
-            let mut builder = TimestampMicrosecondBuilder::new();
-            for value in values {
-                if value.is_none() {
-                    builder.append_null();
-                    continue;
-                }
-                let naive = if zone.is_some() {
-                    let replace = PyDict::new(py);
-                    replace.set_item("tzinfo", py.None())?;
-                    value.call_method1("astimezone", (&utc,))?.call_method("replace", (), Some(&replace))?
-                } else {
-                    value.clone()
-                };
-                builder.append_value(naive.sub(&first)?.floor_div(&micro)?.extract::<i64>()?);
-            }
-            Arc::new(builder.finish().with_timezone_opt(zone.clone()))
-        }
+        DataType::Decimal128(precision, scale) => decimals::<Decimal128Type>(py, values, *precision, *scale)?,
+        DataType::Decimal256(precision, scale) => decimals::<Decimal256Type>(py, values, *precision, *scale)?,
         DataType::List(item) => {
             let (mut all, mut lengths, mut there) = (Vec::new(), Vec::new(), Vec::new());
             for value in values {
@@ -318,15 +375,39 @@ fn built(py: Python<'_>, name: &str, kind: &DataType, values: &[Given<'_>]) -> P
     })
 }
 
-/// A scalar of numpy's as Python's.
+fn decimals<T: DecimalType>(py: Python<'_>, values: &[Given<'_>], precision: u8, scale: i8) -> PyResult<ArrayRef> {
+    let mut builder = PrimitiveBuilder::<T>::with_capacity(values.len());
+    for value in values {
+        if value.is_none() {
+            builder.append_null();
+            continue;
+        }
+        // As digits without an exponent; a whole number has none either.
+        let digits = match value.is_instance_of::<PyInt>() {
+            true => value.str()?.to_string(),
+            false => value.call_method1("__format__", ("f",))?.extract()?,
+        };
+        builder.append_value(parse_decimal::<T>(&digits, precision, scale).map_err(|error| failed(py, error))?);
+    }
+    let made = builder.finish().with_precision_and_scale(precision, scale).map_err(|error| failed(py, error))?;
+    Ok(Arc::new(made))
+}
+
+/// A scalar of numpy's as Python's own value, and nothing for what pandas calls "not a time".
 fn plain_value<'py>(value: &Given<'py>) -> PyResult<Given<'py>> {
-    if value.is_instance_of::<PyInt>()
+    if value.is_none()
+        || value.is_instance_of::<PyInt>()
         || value.is_instance_of::<PyFloat>()
         || value.is_instance_of::<PyString>()
         || value.is_instance_of::<PyBytes>()
-        || !value.hasattr("item")?
+        || value.is_instance_of::<PyList>()
+        || value.is_instance_of::<PyDict>()
     {
         return Ok(value.clone());
     }
-    value.call_method0("item")
+    if value.is_instance_of::<PyDateTime>() {
+        return Ok(if value.ne(value)? { value.py().None().into_bound(value.py()) } else { value.clone() });
+    }
+    let is_scalar = value.getattr_opt("shape")?.is_some_and(|shape| shape.len().is_ok_and(|axes| axes == 0));
+    if is_scalar && value.hasattr("item")? { times::of_numpy(value) } else { Ok(value.clone()) }
 }

@@ -42,7 +42,7 @@ fn helper_1_one_that_died_is_started_again_once_per_question() {
     // The first one dies at its first question, the second answers, the third and fourth die.
     let body = format!(
         "echo x >> {0}; echo '{{\"ok\": true}}'; read question; \
-         [ $(wc -l < {0}) -eq 2 ] && echo '{{\"ok\": \"6869\"}}'; exit 1",
+         [ $(wc -l < {0}) -eq 2 ] && {{ echo '{{\"ok\": 2}}'; printf hi; }}; exit 1",
         count.display()
     );
     let storage = Storage::open("place", Some(script(root.path(), &body))).unwrap();
@@ -62,4 +62,17 @@ fn a_joined_place_asks_the_same_process_under_a_longer_key() {
     let asked = fs::read_to_string(root.path().join("python.log")).unwrap();
     assert_eq!(asked, "{\"op\":\"files\",\"key\":\"place/run/checkpoint\"}\n");
     assert_eq!(storage.join("run").location(), "place/run");
+}
+
+#[test]
+fn a_part_is_asked_for_by_its_bounds_and_comes_as_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let body = r#"echo '{"ok": true}'; while read -r question; do echo "$question" >> "$0.log";
+        case "$question" in *none*) echo '{"ok": null}';; *size*) echo '{"ok": 7}';; *) echo '{"ok": 4}'; printf '\n\000\377"';; esac; done"#;
+    let storage = Storage::open("place", Some(script(root.path(), body))).unwrap();
+    assert_eq!(storage.read_range("a", 3..7).unwrap().as_deref(), Some(&b"\n\0\xff\""[..]));
+    assert_eq!(storage.read("none").unwrap(), None);
+    assert_eq!((storage.size("a").unwrap(), storage.size("none").unwrap()), (Some(7), None));
+    let asked = fs::read_to_string(root.path().join("python.log")).unwrap();
+    assert!(asked.starts_with("{\"op\":\"read\",\"key\":\"place/a\",\"begin\":3,\"end\":7}\n"), "{asked}");
 }

@@ -25,11 +25,13 @@ impl Elsewhere {
         writeln!(out, "{}", json!({ "ok": true }))?;
         for line in io::stdin().lines() {
             let question: Value = serde_json::from_str(&line?)?;
-            let answer = match self.answer(&question) {
-                Ok(value) => json!({ "ok": value }),
-                Err(error) => json!({ "error": error.to_string() }),
+            let (answer, bytes) = match self.answer(&question) {
+                Ok((value, bytes)) => (json!({ "ok": value }), bytes),
+                Err(error) => (json!({ "error": error.to_string() }), Vec::new()),
             };
             writeln!(out, "{answer}")?;
+            out.write_all(&bytes)?;
+            out.flush()?;
         }
         Ok(())
     }
@@ -39,15 +41,24 @@ impl Elsewhere {
         self.0.join(key.trim_start_matches('/'))
     }
 
-    fn answer(&self, question: &Value) -> io::Result<Value> {
+    /// What is read follows its length.
+    fn answer(&self, question: &Value) -> io::Result<(Value, Vec<u8>)> {
         let word = |name: &str| question[name].as_str().unwrap_or_default();
         let path = self.path(word("key"));
-        Ok(match word("op") {
+        let mut bytes = Vec::new();
+        let value = match word("op") {
             "put" => json!(store(&path, &fs::read(word("from"))?)?),
             "write" => json!(store(&path, &from_hex(word("hex")))?),
             "get" if path.is_file() => json!(fs::copy(&path, word("to")).is_ok()),
-            "read" if path.is_file() => json!(to_hex(&fs::read(&path)?)),
-            "get" | "read" => Value::Null,
+            "read" if path.is_file() => {
+                bytes = fs::read(&path)?;
+                let begin = question["begin"].as_u64().unwrap_or(0) as usize;
+                let end = question["end"].as_u64().map_or(bytes.len(), |end| bytes.len().min(end as usize));
+                bytes = bytes.get(begin..end).unwrap_or_default().to_vec();
+                json!(bytes.len())
+            }
+            "size" if path.is_file() => json!(fs::metadata(&path)?.len()),
+            "get" | "read" | "size" => Value::Null,
             "files" => {
                 let mut found = Vec::new();
                 list(&path, "", &mut found)?;
@@ -61,7 +72,8 @@ impl Elsewhere {
             "delete" => json!(fs::remove_file(&path).is_ok()),
             "delete_all" => json!(fs::remove_dir_all(&path).is_ok()),
             other => return Err(io::Error::other(format!("`{other}` is no question"))),
-        })
+        };
+        Ok((value, bytes))
     }
 }
 
@@ -91,10 +103,6 @@ fn list(path: &Path, below: &str, found: &mut Vec<(String, u64)>) -> io::Result<
         }
     }
     Ok(())
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn from_hex(digits: &str) -> Vec<u8> {
