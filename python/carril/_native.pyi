@@ -114,6 +114,24 @@ class Storage:
         """Of a run: name, iteration, metrics, bytes, created, validation, damage (what is wrong, or None), in order of iteration."""
 
 @final
+class Collective:
+    """This process among the workers of its host, over shared memory. Arrays are an address and a length."""
+
+    @staticmethod
+    def offer(world_size: int) -> tuple[Collective, str]:
+        """A new group with this process as rank 0, and the address at which the others join."""
+    @staticmethod
+    def join(address: str, rank: int) -> Collective: ...
+    def broadcast(self, kind: str, values: tuple[int, int], root: int, timeout_s: float) -> None: ...
+    def all_reduce(self, kind: str, values: tuple[int, int], op: str, timeout_s: float) -> None: ...
+    def all_gather(self, kind: str, own: tuple[int, int], all: tuple[int, int], timeout_s: float) -> None: ...
+    def reduce_scatter(
+        self, kind: str, all: tuple[int, int], own: tuple[int, int], op: str, timeout_s: float
+    ) -> None: ...
+    def close(self) -> None:
+        """Leaves the group: ranks that wait for this one are told."""
+
+@final
 class Session:
     """The Rust half of a worker: its thread keeps the connection to the agent while Python is busy."""
 

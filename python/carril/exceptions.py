@@ -140,7 +140,7 @@ class VersionMismatchError(CarrilError):
 
 
 class CollectiveError(CarrilError):
-    """The ranks called `report`, `barrier` or `broadcast_from_rank_zero` in ways that do not fit together."""
+    """The ranks called `report` or a collective in ways that do not fit together, or one of them died in it."""
 
     default_code = "collective-mismatch"
 
@@ -267,6 +267,7 @@ _CLASSES: dict[str, type[CarrilError]] = {
     "preempted": TrainingFailedError,
     "report-mismatch": CollectiveError,
     "collective-mismatch": CollectiveError,
+    "collective-lost": CollectiveError,
     "collective-timeout": CollectiveTimeoutError,
     "aborted": AbortedError,
     "head-lost": ConnectionLostError,

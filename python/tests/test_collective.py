@@ -96,13 +96,16 @@ def test_a_rank_that_returned_while_others_wait_is_named(storage: Path) -> None:
 
     error = _refused(function, storage, workers=3, name="gone")
     assert error.code == "collective-mismatch"
-    assert re.search(r"rank 1 returned while rank[s 0-9and]+ waits? in `barrier` number 2", str(error)), str(error)
+    told = re.search(r"rank 1 returned while ranks? ([0-9and, ]+) waits? in `barrier` number 2", str(error))
+    assert told, str(error)
     assert "hint: every rank must call `barrier` the same number of times" in str(error)
     assert "rank 1 returned while" in (storage / "gone" / "error.txt").read_text()
     assert "hint: the stacks of every rank are in `stacks.txt`" in str(error)
     stacks = (storage / "gone" / "stacks.txt").read_text().split("\nrank ")[1:]
     assert [stack[0] for stack in stacks] == ["0", "1", "2"]
-    assert ["meet_in_vain" in stack for stack in stacks] == [True, False, True], "where they wait is kept"
+    # One of the two may not have come that far when the other one's wait was in vain already.
+    waiting = {stack[0] for stack in stacks if "meet_in_vain" in stack}
+    assert set(re.findall(r"\d", told[1])) <= waiting <= {"0", "2"}, "where they wait is kept"
 
 
 def test_a_broadcast_without_its_rank_0_names_it(storage: Path) -> None:

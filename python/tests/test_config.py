@@ -100,7 +100,7 @@ DEFAULTS: dict[type, dict[str, Any]] = {
     ValidationTaskConfig: {"fn_kwargs": {}, "timeout_s": None},
     ValidationConfig: {"fn": None, "task_config": None, "ray_remote_kwargs": None},
     BackendConfig: {},
-    TorchConfig: {"backend": None, "init_method": "env", "timeout_s": 1800},
+    TorchConfig: {"backend": None, "init_method": "env", "timeout_s": 1800, "cpu_allreduce": "gloo"},
 }
 
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use carril_client::{PrivateHead, PrivateOptions, RunWatch};
 use carril_proto::v1;
@@ -15,9 +14,6 @@ use crate::door::{leave, runtime};
 use crate::errors::raise;
 use crate::events;
 use crate::values::{Unpicklable, to_value};
-
-/// How long a private head may take to end when it is asked to, before it is killed.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 #[pyclass(frozen, module = "carril._native")]
 pub struct Client {
@@ -173,21 +169,9 @@ impl Client {
         let Some(mut head) = self.private.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
         // A head that does not answer is as good as asked: it is waited for all the same.
         let _ = self.ask(py, self.inner.shutdown());
-        py.detach(|| wait_or_kill(&mut head));
+        py.detach(|| head.wait_or_kill());
         Ok(())
     }
-}
-
-fn wait_or_kill(head: &mut PrivateHead) {
-    let until = std::time::Instant::now() + PATIENCE;
-    while std::time::Instant::now() < until {
-        match head.child.try_wait() {
-            Ok(None) => std::thread::sleep(Duration::from_millis(2)),
-            Ok(Some(_)) | Err(_) => return,
-        }
-    }
-    let _ = head.child.kill();
-    let _ = head.child.wait();
 }
 
 #[pyclass(frozen, module = "carril._native")]

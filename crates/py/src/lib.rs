@@ -5,6 +5,7 @@
 //! PY-3: every error that leaves here is made by `carril.exceptions.from_failure` out of a typed failure.
 
 mod client;
+mod collective;
 mod data;
 mod door;
 mod errors;
@@ -23,6 +24,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("STACK_SIGNAL", carril_worker::stack_signal())?;
     module.add_class::<client::Client>()?;
     module.add_class::<client::Run>()?;
+    module.add_class::<collective::Collective>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<storage::Storage>()?;
     module.add_class::<values::Opaque>()?;

@@ -82,6 +82,7 @@ codes! {
     WorkerStartFailed = "worker-start-failed", Infrastructure, true;
     ReportMismatch = "report-mismatch", User, false;
     CollectiveMismatch = "collective-mismatch", User, false;
+    CollectiveLost = "collective-lost", Infrastructure, true;
     CollectiveTimeout = "collective-timeout", Infrastructure, true;
     Checkpoint = "checkpoint", Infrastructure, true;
     CheckpointConflict = "checkpoint-conflict", User, false;

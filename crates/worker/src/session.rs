@@ -311,6 +311,11 @@ impl Session {
         tokio::time::timeout(within, exit.wait_for(|exit| *exit)).await.is_ok()
     }
 
+    /// Whether the agent has told this process to go.
+    pub fn is_told(&self) -> bool {
+        *self.link.exit_order().borrow()
+    }
+
     /// Waits until the agent lets this process go.
     pub async fn wait_exit(&self) {
         let mut exit = self.link.exit_order();

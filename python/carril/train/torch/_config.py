@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from carril.exceptions import ConfigError
 from carril.train._more_config import BackendConfig
+from carril.train.torch import _shared_memory
 
 if TYPE_CHECKING:
     from carril.train._session import SessionLike
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class TorchConfig(BackendConfig):
-    """The process group: `backend=None` is NCCL for workers with GPUs and Gloo for others."""
+    """The process group: `backend=None` is NCCL for workers with GPUs and Gloo for others.
+
+    `cpu_allreduce="shared_memory"` has `prepare_model` average gradients on the CPU through memory that the workers share,
+    instead of through Gloo. All of them must be on one host.
+    """
 
     backend: str | None = None
     init_method: str = "env"
     timeout_s: float = 1800
+    cpu_allreduce: str = "gloo"
 
     share_devices: ClassVar[bool] = True
 
@@ -31,6 +37,7 @@ class TorchConfig(BackendConfig):
             raise ConfigError(f"`TorchConfig.init_method` is {self.init_method!r}: it must be 'env' or 'tcp'")
         if not self.timeout_s > 0:
             raise ConfigError(f"`TorchConfig.timeout_s` is {self.timeout_s}: it must be above 0")
+        _shared_memory.check(self.cpu_allreduce)
 
     def setup(self, session: "SessionLike") -> None:
         """Makes the process group. Without workers (`num_workers=0`) there is one only under torchrun."""
@@ -41,6 +48,7 @@ class TorchConfig(BackendConfig):
         from carril.train.torch._prepare import get_device
 
         device = get_device()
+        _shared_memory.use(self.cpu_allreduce, self.timeout_s)
         os.environ.setdefault("ACCELERATE_TORCH_DEVICE", str(device))
         if device.type == "cuda":
             torch.cuda.set_device(device)

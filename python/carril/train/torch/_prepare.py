@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConfigError, kind_of
 from carril.train import _session
+from carril.train.torch import _shared_memory
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +71,9 @@ def prepare_model(
         return FullyShardedDataParallel(model, **options)
     if device.type == "cuda":
         options = {"device_ids": [device], "output_device": device, **options}
-    return torch.nn.parallel.DistributedDataParallel(model, **options)
+    parallel = torch.nn.parallel.DistributedDataParallel(model, **options)
+    _shared_memory.register(parallel, device)
+    return parallel
 
 
 def prepare_data_loader(
