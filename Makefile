@@ -80,6 +80,7 @@ sim:
 bench: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --package carril-testkit
 	cargo build --quiet --release --package carril-core --example tune_quality
+	cargo build --quiet --release --package carril --example rust_start
 	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
 	$(PY) benches/run.py $(BENCH)
 

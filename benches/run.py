@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from runner import core as core_bench
 from runner import idle, quality, tables
 from runner.checkpoints import checkpoint_measures
+from runner.collectives import NAMES as COLLECTIVES
+from runner.collectives import collective_measures
 from runner.data import NAMES as DATA
 from runner.data import data_measures
 from runner.environments import (
@@ -32,13 +34,27 @@ from runner.environments import (
 from runner.measures import TIMEOUT_S, Measure, timed_measures
 from runner.processes import Outcome, become_subreaper, run
 from runner.recovery import recovery_measures
+from runner.rust import NAMES as RUST
+from runner.rust import rust_measures
 from runner.tables import Row, Section
 from runner.tune import NAMES as TUNE
 from runner.tune import SEARCH_TIMEOUT_S, tune_measures
 
 CHECKPOINTS = tuple(f"checkpoint_{what}" for what in ("local", "given_away", "async", "many_files", "s3"))
 RECOVERY = ("recover_worker", "recover_torch", "failure", "recover_head", "replay")
-TRAINING = ("cold_start", "torch_start", "second_fit", "report", *CHECKPOINTS, *RECOVERY, "memory", "threads", "core")
+TRAINING = (
+    "cold_start",
+    "torch_start",
+    "second_fit",
+    "report",
+    *CHECKPOINTS,
+    *RECOVERY,
+    "memory",
+    "threads",
+    "core",
+    *COLLECTIVES,
+    *RUST,
+)
 NAMES = (*TRAINING, *TUNE, "tune_quality", *DATA)
 BESIDE_OPTUNA = {"tune_reuse", "tune_quality"}
 
@@ -183,7 +199,8 @@ def main() -> int:
     sections = []
     with tempfile.TemporaryDirectory(prefix="carril-bench-") as storage:
         timed, saving = timed_measures(ours, ray, quick), checkpoint_measures(ours, ray, boto3, quick)
-        for measure in [*timed, *saving, *recovery_measures(ours, ray, quick)]:
+        recovering, together = recovery_measures(ours, ray, quick), collective_measures(ours, quick)
+        for measure in [*timed, *saving, *recovering, *together, *rust_measures()]:
             if measure.name in wanted:
                 sections.append(section_of(measure, run_in_turns(measure, repeats, storage)))
         if "memory" in wanted:

@@ -1,33 +1,11 @@
-//! `carril private-head`: the head and the agent of one driver, in one process.
-//!
-//! It says `ready SOCKET` on its standard output once it can be reached, and ends when the driver does, however that ends,
-//! or when it is asked to. Whatever runs then is killed, and the directory removed: nothing is left behind.
+//! `carril private-head`: the head and the agent of one driver, in one process (`carril_private`).
 
-use std::collections::HashMap;
-use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
-use carril_agent::{AgentConfig, AgentHandle, Limits, WorkerService, become_reaper};
-use carril_head::{HeadHandle, HeadService, RealDisk};
-use carril_net::{PrivateDirectory, accept_own, sweep};
-use carril_process::kill_everything;
-use carril_proto::v1::head_server::HeadServer;
-use carril_proto::v1::worker_server::WorkerServer;
-use carril_store::{BlobStore, Owner};
-use carril_types::{ErrorCode, Failure, NodeId};
+use carril_private::Limits;
 use clap::Args;
-use tokio::net::UnixListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{mpsc, watch};
-use tonic::transport::Server;
 
 use crate::NodeLimits;
-
-/// How long the runs may take to end in order before they are killed.
-const ORDER: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 pub struct PrivateHead {
@@ -40,139 +18,7 @@ pub struct PrivateHead {
 
 impl PrivateHead {
     pub fn run(self) -> ExitCode {
-        let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build();
-        let result = runtime.map_err(trouble("start")).and_then(|runtime| runtime.block_on(self.serve()));
-        kill_everything();
-        match result {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(failure) => {
-                let json = serde_json::to_string(&failure).unwrap_or_default();
-                let _ = writeln!(std::io::stdout(), "{json}");
-                ExitCode::from(3)
-            }
-        }
+        let NodeLimits { num_cpus, num_gpus, resources } = self.limits;
+        carril_private::run(self.driver, Limits { cpus: num_cpus, gpus: num_gpus, custom: resources })
     }
-
-    async fn serve(self) -> Result<(), Failure> {
-        become_reaper().map_err(trouble("become a subreaper"))?;
-        let driver = carril_agent::process_end(self.driver).map_err(trouble("watch the driver"))?;
-        sweep();
-        let mut random = [0; 4];
-        getrandom::fill(&mut random).map_err(|error| internal(&format!("no random bytes: {error}")))?;
-        let directory =
-            PrivateDirectory::create(random).map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
-        let large = match directory.is_large() {
-            true => None,
-            false => Some(
-                PrivateDirectory::create_large(random)
-                    .map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?,
-            ),
-        };
-        let spool = large.as_ref().unwrap_or(&directory).path().join("spool");
-        let (shutdown, mut asked) = watch::channel(false);
-        let (head, agent) = start(directory.path(), &spool, self.limits, shutdown)?;
-        let mut signals = PreemptionSignals::new().map_err(trouble("listen to signals"))?;
-        say_ready(directory.path());
-        tokio::select! {
-            _ = driver => {}
-            _ = asked.wait_for(|asked| *asked) => {}
-            _ = signals.until_ended(&head, &agent) => {}
-        }
-        end_in_order(&head, &agent).await;
-        Ok(())
-    }
-}
-
-/// The signals by which Slurm and Kubernetes say that they are going to take the machine.
-struct PreemptionSignals {
-    term: Signal,
-    usr1: Signal,
-    usr2: Signal,
-}
-
-impl PreemptionSignals {
-    fn new() -> std::io::Result<Self> {
-        Ok(Self {
-            term: signal(SignalKind::terminate())?,
-            usr1: signal(SignalKind::user_defined1())?,
-            usr2: signal(SignalKind::user_defined2())?,
-        })
-    }
-
-    /// Passes them on. A head without a run ends when it is told to.
-    async fn until_ended(&mut self, head: &HeadHandle, agent: &AgentHandle) {
-        loop {
-            let name = tokio::select! {
-                _ = self.term.recv() => "SIGTERM",
-                _ = self.usr1.recv() => "SIGUSR1",
-                _ = self.usr2.recv() => "SIGUSR2",
-            };
-            if name == "SIGTERM" && head.ask(|head| head.is_idle()).await.unwrap_or(true) {
-                return;
-            }
-            agent.tell(move |agent| agent.on_preemption_signal(format!("{name} to the agent")));
-        }
-    }
-}
-
-fn start(
-    directory: &Path,
-    spool: &Path,
-    limits: NodeLimits,
-    shutdown: watch::Sender<bool>,
-) -> Result<(HeadHandle, AgentHandle), Failure> {
-    let blobs = BlobStore::create(directory.join("blobs"))?;
-    let listen = |name: &str| UnixListener::bind(directory.join(name)).map_err(trouble("listen"));
-    let (head_socket, agent_socket) = (listen("head.sock")?, listen("agent.sock")?);
-    let node = NodeId::new("local");
-    let (orders, order_queue) = mpsc::unbounded_channel();
-    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone(), owner: Owner::this_process() };
-    let head = carril_head::start(HashMap::from([(node.clone(), orders)]), Arc::new(disk));
-    let config = AgentConfig {
-        directory: directory.to_owned(),
-        socket: directory.join("agent.sock"),
-        limits: Limits { cpus: limits.num_cpus, gpus: limits.num_gpus, custom: limits.resources },
-        blobs: blobs.clone(),
-        spool: spool.to_owned(),
-    };
-    // In one process the two exchange the same messages as over a network, without one.
-    let (to_head, from) = (head.clone(), node.clone());
-    let agent =
-        carril_agent::start(config, &node, move |message| to_head.agent_message(from.clone(), message), order_queue)?;
-    let service = HeadService::new(head.clone(), blobs.clone(), directory.display().to_string(), shutdown);
-    let head_server = HeadServer::new(service).max_decoding_message_size(usize::MAX);
-    let workers = WorkerServer::new(WorkerService::new(agent.clone(), blobs)).max_decoding_message_size(usize::MAX);
-    tokio::spawn(Server::builder().add_service(head_server).serve_with_incoming(accept_own(head_socket)));
-    tokio::spawn(Server::builder().add_service(workers).serve_with_incoming(accept_own(agent_socket)));
-    Ok((head, agent))
-}
-
-/// Says where it is reached, and lets go of the pipe: the driver must not be kept waiting for its end.
-fn say_ready(directory: &Path) {
-    let mut out = std::io::stdout();
-    let _ = writeln!(out, "ready {}", directory.join("head.sock").display());
-    let _ = out.flush();
-    if let Ok(null) = std::fs::File::options().write(true).open("/dev/null") {
-        let _ = nix::unistd::dup2_stdout(null);
-    }
-}
-
-async fn end_in_order(head: &HeadHandle, agent: &AgentHandle) {
-    let ended = async {
-        let mut force = false;
-        while !head.ask(move |head| head.stop_all("the driver has gone", force)).await.unwrap_or(true) {
-            force = true;
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let _ = tokio::time::timeout(ORDER, ended).await;
-    agent.tell(|agent| agent.kill_all());
-}
-
-fn trouble(what: &'static str) -> impl FnOnce(std::io::Error) -> Failure {
-    move |error| internal(&format!("the private head cannot {what}: {error}"))
-}
-
-fn internal(message: &str) -> Failure {
-    Failure::new(ErrorCode::Internal, message)
 }

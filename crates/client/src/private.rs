@@ -4,6 +4,8 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use carril_types::{ErrorCode, Failure};
 
@@ -29,12 +31,51 @@ impl PrivateOptions {
         arguments.extend(self.resources.iter().map(|(name, amount)| format!("--resource={name}={amount}")));
         arguments
     }
+
+    /// The driver and the options out of the arguments that a private head was started with, its name and `private-head` left
+    /// out; `None` where they are not such.
+    pub fn from_arguments(arguments: impl IntoIterator<Item = String>) -> Option<(u32, Self)> {
+        let (mut driver, mut options) = (None, Self::default());
+        for argument in arguments {
+            match argument.strip_prefix("--")?.split_once('=')? {
+                ("driver", pid) => driver = Some(pid.parse().ok()?),
+                ("num-cpus", amount) => options.cpus = Some(amount.parse().ok()?),
+                ("num-gpus", amount) => options.gpus = Some(amount.parse().ok()?),
+                ("resource", named) => {
+                    let (name, amount) = named.split_once('=')?;
+                    options.resources.push((name.to_owned(), amount.parse().ok()?));
+                }
+                _ => return None,
+            }
+        }
+        Some((driver?, options))
+    }
 }
 
 /// The process. Dropping it does not end it: it ends with the driver, or when it is asked to.
 pub struct PrivateHead {
     pub child: Child,
     pub socket: PathBuf,
+}
+
+/// A head that was asked to end has this long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is looked whether a head has ended: `std` has no wait for a process with a deadline.
+const LOOK: Duration = Duration::from_millis(2);
+
+impl PrivateHead {
+    /// Waits until a head that was asked to end is gone, and ends one that does not go.
+    pub fn wait_or_kill(&mut self) {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            match self.child.try_wait() {
+                Ok(None) => thread::sleep(LOOK),
+                Ok(Some(_)) | Err(_) => return,
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// Starts the process and waits until its socket is there. `driver` is the process whose end ends it.
@@ -62,4 +103,25 @@ pub fn start_private(command: &Path, driver: u32, options: &PrivateOptions) -> R
     }
     let _ = child.wait();
     Err(serde_json::from_str(&line).unwrap_or_else(|_| trouble("start", &"it ended before it was ready")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_come_back_from_the_arguments() {
+        let resources = vec![("licence".to_owned(), 0.5)];
+        let options = PrivateOptions { cpus: Some(2.0), gpus: Some(0.0), resources, environment: Vec::new() };
+        let arguments = std::iter::once("--driver=17".to_owned()).chain(options.arguments());
+        let (driver, parsed) = PrivateOptions::from_arguments(arguments).expect("they are such");
+        assert_eq!((driver, parsed.arguments()), (17, options.arguments()));
+    }
+
+    #[test]
+    fn what_a_person_typed_is_not_taken_for_them() {
+        for typed in [&["--driver"][..], &["--driver=x"], &["--num-cpus=1"], &["file"], &["--driver=1", "--lr=0.1"]] {
+            assert!(PrivateOptions::from_arguments(typed.iter().map(|word| (*word).to_owned())).is_none(), "{typed:?}");
+        }
+    }
 }

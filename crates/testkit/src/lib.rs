@@ -6,4 +6,4 @@ mod fixture;
 mod programs;
 
 pub use fixture::{Fixture, RunEnd};
-pub use programs::build;
+pub use programs::{build, build_examples};
