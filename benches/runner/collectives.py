@@ -57,6 +57,6 @@ def collective_measures(ours: Environment, quick: bool) -> list[Measure]:
             "communication of a DDP step of 25 million parameters on the CPU, beyond a step that sends nothing, 2 workers of one host",
             3,
             ours,
-            10 if quick else 30,
+            10 if quick else 60,
         ),
     ]

@@ -1,9 +1,12 @@
 """Gradients on the CPU through memory that the workers of a host share: a communication hook for DDP.
 
 It does what DDP does without a hook, with the same bits on two ranks: every gradient is multiplied by `1 / world size` and
-then summed. The work is done on a thread of its own, bucket after bucket, while the backward pass goes on.
+then summed. Where every worker has a core to spare, a thread does it, bucket after bucket, while the backward pass goes on. Where
+not, the backward pass waits for each bucket: threads of several ranks that take the cores from each other and from the
+pass, and yet need each other for every step, took more than twice as long.
 """
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -50,19 +53,23 @@ def register(model: "DistributedDataParallel", device: "torch.device") -> None:
 
 
 class _Average:
-    """The group that one model's gradients go through, apart from the one of the function, and its thread."""
+    """The group that one model's gradients go through, apart from the one of the function, and its thread, if it has one."""
 
     def __init__(self, session: _session.SessionLike, timeout_s: float) -> None:
         self._group = _group.made(session, "prepare_model()")
         self._timeout_s = timeout_s
-        self._thread = ThreadPoolExecutor(1, "carril-gradients")
+        is_spare = len(os.sched_getaffinity(0)) >= 2 * session.local_world_size
+        self._thread = ThreadPoolExecutor(1, "carril-gradients") if is_spare else None
 
     def start(self, gradients: "torch.Tensor") -> "torch.futures.Future[torch.Tensor]":
-        """Averages the gradients in place, on the thread."""
+        """Averages the gradients in place."""
         import torch
 
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        self._thread.submit(self._run, gradients, future)
+        if self._thread is None:
+            self._run(gradients, future)
+        else:
+            self._thread.submit(self._run, gradients, future)
         return future
 
     def _run(self, gradients: "torch.Tensor", future: Any) -> None:
