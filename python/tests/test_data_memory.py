@@ -53,9 +53,9 @@ print(json.dumps({"peak": peak, "full": full, "rows": rows, "most": most, "writt
 """
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty times the budget."""
+@pytest.fixture(scope="module", params=["noise", "few values"])
+def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty times the budget in memory. On the disk, few values are a dictionary, and many times smaller."""
     import numpy
     import pyarrow
     from pyarrow import parquet
@@ -64,6 +64,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = 20 * BUDGET // (4 * (COLUMNS + 1))
     number, at = 0, 0
     noise = numpy.random.default_rng(0).random((1 << 16, COLUMNS), numpy.float32)
+    if request.param == "few values":
+        noise = numpy.floor(noise * 16)
     while at < rows:
         columns = {f"x{column}": noise[:, column] for column in range(COLUMNS)}
         columns["label"] = numpy.arange(at, at + len(noise), dtype="i4")

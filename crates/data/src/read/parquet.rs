@@ -9,7 +9,8 @@ use arrow_schema::SchemaRef;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::file::metadata::RowGroupMetaData;
+use parquet::basic::Type;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use serde::Deserialize;
 
 use crate::error::DataError;
@@ -112,8 +113,7 @@ impl ParquetReader {
                 if !keep[group] || row_group.num_rows() == 0 {
                     continue;
                 }
-                let chunks = chunks(row_group, &mask);
-                let bytes = chunks.map(|chunk| chunk.uncompressed_size().max(0) as u64).sum();
+                let bytes = chunks(row_group, &mask).map(decoded).sum();
                 let rows = self.filter.is_empty().then_some(row_group.num_rows() as u64);
                 units.push(Unit { rows, bytes });
                 places.push((index, group));
@@ -158,8 +158,24 @@ impl ParquetReader {
 fn chunks<'a>(
     group: &'a RowGroupMetaData,
     mask: &'a ProjectionMask,
-) -> impl Iterator<Item = &'a parquet::file::metadata::ColumnChunkMetaData> {
+) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
     group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf)).map(|(_, chunk)| chunk)
+}
+
+/// What a column takes in memory: a dictionary and runs may have made it many times smaller in the file.
+fn decoded(chunk: &ColumnChunkMetaData) -> u64 {
+    let values = chunk.num_values().max(0) as u64;
+    let decoded = match chunk.column_type() {
+        Type::BOOLEAN => values / 8,
+        Type::INT32 | Type::FLOAT => 4 * values,
+        Type::INT64 | Type::INT96 | Type::DOUBLE => 8 * values,
+        Type::FIXED_LEN_BYTE_ARRAY => chunk.column_descr().type_length().max(0) as u64 * values,
+        // Not every writer tells it.
+        Type::BYTE_ARRAY => {
+            chunk.unencoded_byte_array_data_bytes().map_or(0, |bytes| bytes.max(0) as u64 + 4 * values)
+        }
+    };
+    decoded.max(chunk.uncompressed_size().max(0) as u64)
 }
 
 impl ParquetReader {
@@ -172,7 +188,7 @@ impl ParquetReader {
         let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
         let row_group = metadata.metadata().row_group(group);
         let rows = row_group.num_rows();
-        let bytes: i64 = chunks(row_group, &mask).map(|chunk| chunk.uncompressed_size()).sum();
+        let bytes: u64 = chunks(row_group, &mask).map(decoded).sum();
         let ranges = chunks(row_group, &mask).map(|chunk| {
             let (start, length) = chunk.byte_range();
             start..start + length
@@ -181,7 +197,7 @@ impl ParquetReader {
         let mut blocks = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
             .with_row_groups(vec![group])
             .with_projection(mask)
-            .with_batch_size(block_rows(rows.max(0) as u64, bytes.max(0) as u64))
+            .with_batch_size(block_rows(rows.max(0) as u64, bytes))
             .build()
             .map_err(|error| damaged(&error))?;
         while let Some(block) = guarded(|| blocks.next().transpose()).map_err(|why| damaged(&why))? {
