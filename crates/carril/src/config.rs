@@ -8,6 +8,7 @@ use carril_types::{
     ErrorCode, FailureSpec, OnExisting, Reduce as ReduceSpec, Resources, RunSpec, ScoreOrder, WorkerCommand,
 };
 
+use crate::again::{self, MadeUp};
 use crate::error::{Error, Result};
 
 /// How many workers there are, and what each of them reserves.
@@ -190,9 +191,12 @@ impl RunConfig {
 
     /// The specification of the run that these ask for. `function` is what its name begins with where it has none.
     pub(crate) fn spec(&self, scaling: &ScalingConfig, function: &str, worker: Vec<String>) -> Result<RunSpec> {
-        let name = match &self.name {
-            Some(name) => name.clone(),
-            None => made_up_name(function)?,
+        let (name, made_up) = match &self.name {
+            Some(name) => (name.clone(), None),
+            None => {
+                let (name, made_up) = again::name_for(function, made_up_name(function)?)?;
+                (name, Some(made_up))
+            }
         };
         let directory = std::env::current_dir()
             .map_err(|error| Error::new(ErrorCode::InvalidConfig, format!("there is no working directory: {error}")))?;
@@ -213,7 +217,7 @@ impl RunConfig {
             metrics_reduce: self.reduce.iter().map(|(name, how)| (name.clone(), reduce(how))).collect(),
             share_devices: false,
             on_existing: if self.resume { OnExisting::Reuse } else { OnExisting::Refuse },
-            record: self.record(function, scaling),
+            record: record(function, scaling, made_up.as_ref()),
             threads_per_worker: scaling.cpus_per_worker.max(1.0),
             hang_timeout_s: self.hang_timeout.map(|timeout| timeout.as_secs_f64()),
             filesystem: None,
@@ -237,19 +241,20 @@ impl RunConfig {
         spec.check().map_err(|wrong| Error::new(ErrorCode::InvalidConfig, wrong.to_string()))?;
         Ok(spec)
     }
+}
 
-    /// What was asked, for `run.json`.
-    fn record(&self, function: &str, scaling: &ScalingConfig) -> String {
-        serde_json::json!({
-            "trainer": "Trainer",
-            "function": function,
-            "versions": {"carril": env!("CARGO_PKG_VERSION")},
-            "program": std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default(),
-            "command_line": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
-            "num_workers": scaling.num_workers,
-        })
-        .to_string()
+/// What was asked, for `run.json`.
+fn record(function: &str, scaling: &ScalingConfig, made_up: Option<&MadeUp>) -> String {
+    let mut asked = serde_json::json!({
+        "trainer": "Trainer",
+        "function": function,
+        "versions": {"carril": env!("CARGO_PKG_VERSION")},
+        "num_workers": scaling.num_workers,
+    });
+    if let (Some(asked), serde_json::Value::Object(how)) = (asked.as_object_mut(), again::how_started(made_up)) {
+        asked.extend(how);
     }
+    asked.to_string()
 }
 
 /// What runs, when, and a random end: no other run has it.

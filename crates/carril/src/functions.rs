@@ -12,6 +12,7 @@ use carril_types::{ErrorCode, Value};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::again;
 use crate::decode::from_value;
 use crate::error::{BoxError, Error, Result};
 use crate::session::Session;
@@ -154,6 +155,7 @@ pub fn init(functions: Vec<Function>) {
         Some(WORKER) if std::env::var_os("CARRIL_WORKER").is_some() => worker::run(&functions),
         _ => {}
     }
+    again::note_directory();
     assert!(FUNCTIONS.set(functions).is_ok(), "`carril::init!` is called once, as the first line of `main`");
 }
 

@@ -36,6 +36,7 @@
 
 #![deny(missing_docs)]
 
+mod again;
 mod blocking;
 mod callback;
 mod checkpoint;

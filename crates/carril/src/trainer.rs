@@ -12,6 +12,7 @@ use carril_types::{ErrorCode, Failure, RunSpec, Value, WorkerFailure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::again;
 use crate::blocking::outside;
 use crate::callback::{Callback, CallbackResult, Report, RunInfo};
 use crate::checkpoint::Checkpoint;
@@ -183,10 +184,11 @@ pub(crate) fn call_of(function: Known, config: Value) -> Result<Vec<u8>> {
     serde_json::to_vec(&call).map_err(|error| Error::new(ErrorCode::InvalidConfig, format!("the config: {error}")))
 }
 
-/// The environment of the workers: the driver's own.
+/// The environment of the workers: the driver's own (AGAIN-1).
 pub(crate) fn environment() -> std::collections::HashMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name != again::VARIABLE)
         .collect()
 }
 

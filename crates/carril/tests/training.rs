@@ -144,6 +144,30 @@ fn a_killed_driver_leaves_nothing_and_the_next_one_goes_on() {
 }
 
 #[test]
+fn the_command_resumes_a_run_whose_name_was_made_up() {
+    let fixture = Fixture::of("subject");
+    let mut driver = fixture.spawn(&["-", "steps"]);
+    let pid = fixture.pid(1);
+    let runs = || {
+        let entries = std::fs::read_dir(fixture.path("")).expect("the storage is there").flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.join("run.json").exists()).collect::<Vec<_>>()
+    };
+    let run = until("the run has its directory", || runs().pop());
+    until("the third step is saved", || run.join("checkpoint_000002/.manifest.json").exists().then_some(()));
+    signal(driver.id(), Signal::SIGKILL);
+    driver.wait().expect("it was killed");
+    until("the worker is gone", || is_gone(pid).then_some(()));
+    std::fs::write(fixture.path("go"), "").expect("the storage is there");
+    let run = run.display().to_string();
+    let ended = fixture.end(fixture.command(&["resume", &run]));
+    assert_eq!((ended.told["returned"].as_str(), ended.told["path"].as_str()), (Some("from 4"), Some(run.as_str())));
+    assert_eq!(runs().len(), 1, "it is no new run");
+    let again = fixture.command(&["resume", &run]).wait_with_output().expect("the command ends");
+    let refused = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(refused.contains("has finished") && refused.contains("`RunConfig { resume: true, .. }`"), "{refused}");
+}
+
+#[test]
 fn a_killed_head_is_replaced_and_the_run_goes_on() {
     let fixture = Fixture::of("subject");
     let driver = fixture.spawn(&["headless", "steps"]);

@@ -31,7 +31,8 @@ pub struct Resume {
 
 /// What a driver records of how it was started.
 struct Asked {
-    python: String,
+    /// The Python interpreter, or a program in Rust.
+    program: String,
     command_line: Vec<String>,
     started_as: String,
     script: Option<String>,
@@ -57,7 +58,7 @@ impl Resume {
             return Ok(());
         }
         let error = command.exec();
-        Err(Failure::new(ErrorCode::NotFound, format!("cannot run `{}`: {error}", asked.python)))
+        Err(Failure::new(ErrorCode::NotFound, format!("cannot run `{}`: {error}", asked.program)))
     }
 }
 
@@ -72,11 +73,20 @@ fn refuse_ended_or_live(location: &str, record: &RunRecord) -> Result<(), Failur
     }
     if record.status == RunStatus::Finished {
         let message = format!("`{name}` has finished, in `{location}`");
-        return Err(Failure::new(ErrorCode::RunExists, message)
+        let failure = Failure::new(ErrorCode::RunExists, message);
+        if is_rust(&record.asked) {
+            let hint = "to go on from its last checkpoint, set `RunConfig { resume: true, .. }` in its program";
+            return Err(failure.hint(hint));
+        }
+        return Err(failure
             .hint("to go on from its last checkpoint, set RunConfig(resume=True) in its script")
             .hint(format!("or in Python: {}", restore(record, location))));
     }
     Ok(())
+}
+
+fn is_rust(asked: &Value) -> bool {
+    asked.get("started_as").and_then(Value::as_str) == Some("program")
 }
 
 /// The way that needs no command.
@@ -91,7 +101,7 @@ impl Asked {
         let words =
             |name: &str| asked.get(name)?.as_array()?.iter().map(|word| Some(word.as_str()?.to_owned())).collect();
         Some(Self {
-            python: text("python")?,
+            program: text("python").or_else(|| text("program"))?,
             command_line: words("command_line")?,
             started_as: text("started_as")?,
             script: text("script"),
@@ -102,15 +112,18 @@ impl Asked {
 
     fn refuse_what_cannot_run(&self, location: &str, record: &RunRecord) -> Result<(), Failure> {
         let name = &record.name;
-        let in_python = format!("in Python: {}", restore(record, location));
+        let otherwise = match self.started_as.as_str() {
+            "program" => "start the program as before: with the same name and storage, it goes on".to_owned(),
+            _ => format!("in Python: {}", restore(record, location)),
+        };
         let again = format!("run it again with RunConfig(name={name:?})");
         let cannot = |how: &str| {
             Err(Failure::new(ErrorCode::NotAvailable, format!("`{name}` was started {how}, which cannot be run again"))
                 .hint(&again)
-                .hint(format!("or {in_python}")))
+                .hint(format!("or {otherwise}")))
         };
         match self.started_as.as_str() {
-            "script" | "module" | "code" => {}
+            "script" | "module" | "code" | "program" => {}
             "notebook" => return cannot("from a notebook"),
             "prompt" => return cannot("at a prompt of Python"),
             "input" => return cannot("from a script on standard input"),
@@ -121,13 +134,14 @@ impl Asked {
             let host = &record.owner.host;
             Err(Failure::new(ErrorCode::NotFound, format!("{what} of `{name}` is not here: `{}`", path.display()))
                 .hint(format!("it was started on the host {host}"))
-                .hint(format!("without it, {in_python}")))
+                .hint(format!("without it, {otherwise}")))
         };
         if !self.directory.is_dir() {
             return gone("the directory", &self.directory);
         }
-        if !Path::new(&self.python).exists() {
-            return gone("the Python interpreter", Path::new(&self.python));
+        if !Path::new(&self.program).exists() {
+            let what = if self.started_as == "program" { "the program" } else { "the Python interpreter" };
+            return gone(what, Path::new(&self.program));
         }
         match self.script.as_ref().map(|script| self.directory.join(script)) {
             Some(script) if !script.exists() => gone("the script", &script),
@@ -139,14 +153,14 @@ impl Asked {
     fn command(&self) -> Result<Command, Failure> {
         let arguments = self.command_line.iter().skip(1);
         let Some(options) = &self.as_ray else {
-            let mut command = Command::new(&self.python);
+            let mut command = Command::new(&self.program);
             command.args(arguments);
             return Ok(command);
         };
         let own = std::env::current_exe()
             .map_err(|error| Failure::new(ErrorCode::Internal, format!("cannot find the command itself: {error}")))?;
         let mut command = Command::new(own);
-        command.arg("as-ray").args(options).arg("--").arg(&self.python).args(arguments);
+        command.arg("as-ray").args(options).arg("--").arg(&self.program).args(arguments);
         Ok(command)
     }
 }

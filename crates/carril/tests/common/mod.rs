@@ -42,14 +42,19 @@ impl Fixture {
     }
 
     pub fn spawn(&self, words: &[&str]) -> Child {
-        Command::new(&self.program)
-            .arg(self.storage.path())
-            .args(words)
-            .env("XDG_RUNTIME_DIR", self.runtime.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the driver starts")
+        self.started(Command::new(&self.program).arg(self.storage.path()).args(words))
+    }
+
+    /// The command `carril`, with these words.
+    pub fn command(&self, words: &[&str]) -> Child {
+        carril_testkit::build(env!("CARGO"), "carril-cli");
+        let examples = self.program.parent().expect("it lies in target/release/examples");
+        self.started(Command::new(examples.with_file_name("carril")).args(words).current_dir("/"))
+    }
+
+    fn started(&self, command: &mut Command) -> Child {
+        let command = command.env("XDG_RUNTIME_DIR", self.runtime.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts")
     }
 
     pub fn end(&self, driver: Child) -> Ended {

@@ -1,4 +1,5 @@
-//! A driver whose behaviour is its arguments: `STORAGE NAME WHAT`. It prints one line of JSON about how the run ended.
+//! A driver whose behaviour is its arguments: `STORAGE NAME WHAT`, where the name `-` is no name. It prints one line of JSON about how
+//! the run ended.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -195,7 +196,8 @@ fn main() {
         reduce: [("rank".to_owned(), Reduce::Sum)].into(),
         quiet: has("quiet"),
         resume: has("resume"),
-        ..RunConfig::named(name)
+        name: Some(name.clone()).filter(|name| name != "-"),
+        ..RunConfig::default()
     };
     let place = PathBuf::from(storage);
     let config = Config { what: what.clone(), rate: f64::INFINITY, layers: vec![3, 4], place: place.clone() };

@@ -155,10 +155,7 @@ impl ParquetReader {
     }
 }
 
-fn chunks<'a>(
-    group: &'a RowGroupMetaData,
-    mask: &'a ProjectionMask,
-) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
+fn chunks<'a>(group: &'a RowGroupMetaData, mask: &'a ProjectionMask) -> impl Iterator<Item = &'a ColumnChunkMetaData> {
     group.columns().iter().enumerate().filter(|(leaf, _)| mask.leaf_included(*leaf)).map(|(_, chunk)| chunk)
 }
 
@@ -171,9 +168,7 @@ fn decoded(chunk: &ColumnChunkMetaData) -> u64 {
         Type::INT64 | Type::INT96 | Type::DOUBLE => 8 * values,
         Type::FIXED_LEN_BYTE_ARRAY => chunk.column_descr().type_length().max(0) as u64 * values,
         // Not every writer tells it.
-        Type::BYTE_ARRAY => {
-            chunk.unencoded_byte_array_data_bytes().map_or(0, |bytes| bytes.max(0) as u64 + 4 * values)
-        }
+        Type::BYTE_ARRAY => chunk.unencoded_byte_array_data_bytes().map_or(0, |bytes| bytes.max(0) as u64 + 4 * values),
     };
     decoded.max(chunk.uncompressed_size().max(0) as u64)
 }
