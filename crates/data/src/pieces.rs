@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_select::concat::concat_batches;
 
-use crate::engine::{Pipeline, Transform};
+use crate::engine::{Pipeline, Transform, bytes_of};
 use crate::error::DataError;
 use crate::files::in_parallel;
 use crate::gather::{Gather, gathered};
@@ -16,7 +16,8 @@ use crate::order::{Piece, mix, permutation};
 use crate::read::BLOCK_BYTES;
 use crate::source::{Flow, Source};
 
-/// Blocks that are gathered have about so many rows.
+/// Blocks that are gathered have about so many rows, or fewer where these are long: a function has a block in its hands at once,
+/// and what it makes of it.
 const GATHERED: usize = 16 << 10;
 
 pub(crate) struct Reading {
@@ -33,6 +34,12 @@ impl Reading {
     pub fn is_shared(&self, piece: &Piece) -> bool {
         let Pipeline { source, transforms } = &self.pipeline;
         piece.key.is_some() && piece.end.is_some() && transforms.is_empty() && source.columns().is_some()
+    }
+
+    /// Into how many rows each what was put together is cut again.
+    fn rows_of_a_block(&self, whole: &RecordBatch) -> usize {
+        let fit = (BLOCK_BYTES * whole.num_rows() as u64) / bytes_of(whole).max(1);
+        (fit as usize).clamp(1, GATHERED).next_multiple_of(self.batch)
     }
 }
 
@@ -57,14 +64,13 @@ pub(crate) fn read(reading: &Reading, piece: &Piece, hands: usize, give: &mut Gi
         // Counted rows are permuted first: only the part that is wanted is transformed.
         (Some(key), Some(end)) => {
             let Some(part) = part_of_window(source, piece, key, piece.begin..end, hands)? else { return Ok(()) };
-            let rows = reading.chunk.unwrap_or_else(|| GATHERED.next_multiple_of(reading.batch));
+            let rows = reading.chunk.unwrap_or_else(|| reading.rows_of_a_block(&part));
             cut(&part, rows, &mut |block| change.carry_out(block)).map(drop)
         }
         (Some(key), None) => {
             let window = collect(source, &piece.units, transforms)?;
-            let rows = GATHERED.next_multiple_of(reading.batch);
             let places = permutation(key, rows_of(&window));
-            gather(window, &places, rows, &mut |block| change.hand_over(block)).map(drop)
+            gather(reading, window, &places, &mut |block| change.hand_over(block)).map(drop)
         }
         (None, _) => {
             let mut wanted = Wanted { skip: piece.begin, left: piece.rows() };
@@ -103,9 +109,8 @@ impl Change<'_, '_> {
                     Ok(Flow::Continue)
                 })?;
                 let key = mix(mix(seed, self.piece.units[0] as u64), self.piece.begin + self.done);
-                let size = GATHERED.next_multiple_of(self.reading.batch);
                 let places = permutation(key, rows_of(&blocks));
-                gather(blocks, &places, size, &mut |block| self.hand_over(block))?
+                gather(self.reading, blocks, &places, &mut |block| self.hand_over(block))?
             }
         };
         self.done += rows;
@@ -279,10 +284,10 @@ fn part_of_window(
     Ok(Some(RecordBatch::try_new_with_options(schema, made, &options)?))
 }
 
-/// The rows at these places of all blocks together, in blocks of so many rows.
-fn gather(blocks: Vec<RecordBatch>, places: &[u32], rows: usize, take: &mut Take<'_>) -> Result<Flow, DataError> {
+/// The rows at these places of all blocks together, in blocks of another size.
+fn gather(reading: &Reading, blocks: Vec<RecordBatch>, places: &[u32], take: &mut Take<'_>) -> Result<Flow, DataError> {
     match gathered(blocks, places)? {
-        Some(whole) => cut(&whole, rows, take),
+        Some(whole) => cut(&whole, reading.rows_of_a_block(&whole), take),
         None => Ok(Flow::Continue),
     }
 }

@@ -27,6 +27,8 @@ _WINDOWS = 8
 # Larger ones take longer to the first batch, and mix better.
 _LARGEST_WINDOW = 64 << 20
 _CHUNKS, _SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 256, 16_384
+# A function has a chunk in its hands, and what it makes of it, twice.
+_CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -206,9 +208,13 @@ class Opened:
         return self.plan.keeps_rows and all(rows is not None for rows, _ in self.source.units())
 
     def _chunk(self) -> int:
-        """How many rows functions get together: few enough that parts can be cut, and a multiple of their batches."""
-        rows = sum(rows or 0 for rows, _ in self.source.units())
+        """How many rows functions get together: few and short enough that parts can be cut, and a multiple of their batches."""
+        units = self.source.units()
+        rows = sum(rows or 0 for rows, _ in units)
         wanted = min(max(rows // _CHUNKS, _SMALLEST_CHUNK), _LARGEST_CHUNK)
+        if rows > 0:
+            each = sum(size for _, size in units) / rows
+            wanted = max(min(wanted, int(_CHUNK_BYTES / max(each, 1))), 1)
         batch = max((operation.batch_size or 1 for operation in self.plan.operations), default=1)
         return -(-wanted // batch) * batch
 
