@@ -6,18 +6,19 @@ What is looked at is what they print and the files of their runs: none of it is 
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "examples" / "rust"
 PROGRAMS = ("candle_digits", "burn_digits")
-LAST_LINE = re.compile(r"^accuracy (\d+\.\d)% after (\d+) epochs with (\d) workers, in (.+)$", re.MULTILINE)
+LAST_LINE = re.compile(r"^accuracy (\d+\.\d)% after (\d+) epochs with \d workers?, in (.+)$", re.MULTILINE)
 # Ten times what any of these runs takes on a slow machine.
 DEADLINE_S = 180
 # As `Arguments` has it.
@@ -44,7 +45,7 @@ class Run:
         assert driver.returncode == 0, told
         line = LAST_LINE.fullmatch(printed.strip())
         assert line, printed + told
-        assert Path(line[4]).is_relative_to(self.directory), line[4]
+        assert Path(line[3]).is_relative_to(self.directory), line[3]
         return float(line[1]), int(line[2]), told
 
     def fit(self, *arguments: str) -> tuple[float, int, str]:
@@ -58,7 +59,7 @@ class Run:
         return [row[name] for row in self.rows(file)]
 
 
-def until(driver: subprocess.Popen[str], what: str, look) -> object:
+def until(driver: subprocess.Popen[str], what: str, look: Callable[[], Any]) -> Any:
     """Waits, with a deadline, until `look` sees something, while the driver runs."""
     end = time.monotonic() + DEADLINE_S
     while not (seen := look()):
@@ -106,10 +107,10 @@ def test_a_rank_that_is_killed_costs_no_epoch_that_was_saved(program: str, tmp_p
     run = Run(program, tmp_path, "killed")
     driver = run.start("--epochs", "60", "--patience", "60")
     until(driver, "the second checkpoint", (run.directory / "checkpoint_000001" / ".manifest.json").exists)
-    row = until(driver, "a report of rank 1", lambda: run.rows("ranks/rank_1.json"))[0]
+    (row, *_) = until(driver, "a report", run.rows)
     os.kill(row["pid"], signal.SIGKILL)
     accuracy, epochs, told = run.end(driver)
-    assert "carril: restart 1: rank 1 " in told, told
+    assert "carril: restart 1: rank 0 " in told, told
     after = re.search(r"\(rank 0\) going on after epoch (\d+)\n", told)
     assert after and 2 <= int(after[1]) < 60, told
     assert run.column("epoch") == list(range(1, 61)), "each epoch once"

@@ -12,7 +12,7 @@ pub const DIGITS: usize = 10;
 
 /// Images of a step, on all ranks together: 1, 2, 3, 4 and 6 ranks have equal parts of it, so that the mean of their gradients is that
 /// of the whole.
-const BATCH: usize = 48;
+const BATCH: usize = 24;
 
 /// Pixels from 0 to 1, image after image, and which digit each is.
 #[derive(Default)]
@@ -163,6 +163,6 @@ pub fn summary(result: &RunResult, workers: u32) -> carril::Result<String> {
     let last: Progress = result.metrics.parse()?;
     let best = result.best_checkpoint().map(|best| (best.metrics().number("accuracy").unwrap_or(0.0), best.location()));
     let (accuracy, location) = best.unwrap_or((last.accuracy, "no checkpoint"));
-    let (percent, epochs) = (100.0 * accuracy, last.epoch);
-    Ok(format!("accuracy {percent:.1}% after {epochs} epochs with {workers} workers, in {location}"))
+    let (percent, epochs, s) = (100.0 * accuracy, last.epoch, if workers == 1 { "" } else { "s" });
+    Ok(format!("accuracy {percent:.1}% after {epochs} epochs with {workers} worker{s}, in {location}"))
 }

@@ -93,9 +93,10 @@ fn train(session: &Session, config: Config) -> TrainResult {
         progress = last.metrics().parse()?;
         println!("going on after epoch {}", progress.epoch);
     }
-    // Without momentum: the weights are all that there is to save.
+    // Without momentum: beside the weights there is nothing to save.
     let mut optimizer = SGD::new(variables.clone(), config.rate)?;
     while !progress.is_done(&config) {
+        optimizer.set_learning_rate(config.rate * 0.95_f64.powf(progress.epoch as f64));
         let mut losses = Vec::new();
         for images in digits.learned.steps(session, progress.epoch) {
             let loss = network.loss(&images)?;
@@ -116,7 +117,7 @@ fn train(session: &Session, config: Config) -> TrainResult {
 
 fn main() -> carril::Result<()> {
     carril::init!(train);
-    let Arguments { workers, config, run } = Arguments::of_the_program(0.3);
+    let Arguments { workers, config, run } = Arguments::of_the_program(0.5);
     let result = Trainer::new(train, config).workers(workers).run_config(run).fit()?;
     println!("{}", summary(&result, workers)?);
     Ok(())
