@@ -1,6 +1,7 @@
-"""The classifiers in Rust, run as their users run them. `make test-examples` builds them first.
+"""The classifiers in Rust, run as their users run them, and the first program of somebody who has read the guide.
 
-What is looked at is what they print and the files of their runs: none of it is a word of Candle or of Burn.
+`make test-examples` builds the classifiers first. What is looked at is what they print and the files of their runs: none
+of it is a word of Candle or of Burn.
 """
 
 import json
@@ -23,6 +24,8 @@ LAST_LINE = re.compile(r"^accuracy (\d+\.\d)% after (\d+) epochs with \d workers
 DEADLINE_S = 180
 # As `Arguments` has it.
 PATIENCE = 6
+# Crates of ours are compiled for a project outside of this workspace; those of others are there already.
+BUILD_S = 1800
 
 
 class Run:
@@ -125,3 +128,31 @@ def test_a_wrong_argument_is_named(tmp_path: Path) -> None:
     driver = Run("candle_digits", tmp_path, "wrong").start("--worker", "3")
     assert driver.communicate(timeout=DEADLINE_S)[1] == "error: there is no argument `--worker`\n"
     assert driver.returncode == 2
+
+
+def test_the_first_lines_of_the_guide_and_of_the_readme_train_something(tmp_path: Path) -> None:
+    """As somebody types them, but that nothing is fetched, or compiled otherwise than for this workspace."""
+    guide, readme = (ROOT / "docs" / "guide" / "rust.md").read_text(), (ROOT / "README.md").read_text()
+    typed = re.search(r"^```sh\n(.*?)^```$", guide, re.MULTILINE | re.DOTALL)
+    program = re.search(r"^```rust,no_run\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    assert typed and program
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path), "CARGO_NET_OFFLINE": "true"}
+
+    def run(script: str, directory: Path, **more: str) -> str:
+        command, settings = ["bash", "-euc", script], {**environment, **more}
+        done = subprocess.run(
+            command, cwd=directory, env=settings, capture_output=True, text=True, timeout=BUILD_S, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(typed[1].replace("<clone>", str(ROOT)), tmp_path)
+    project = tmp_path / "first"
+    (project / "src" / "main.rs").write_text(program[1])
+    profile = (ROOT / "Cargo.toml").read_text().partition("[profile.release]\n")[2]
+    with (project / "Cargo.toml").open("a") as manifest:
+        manifest.write(f"\n[profile.release]\n{profile}")
+    (project / "Cargo.lock").write_bytes((ROOT / "Cargo.lock").read_bytes())
+    run(f"cargo build --quiet --release --target-dir '{ROOT / 'target'}'", project)
+    printed = run(str(ROOT / "target" / "release" / "first"), project, HOME=str(tmp_path))
+    assert re.fullmatch(rf"Some\(32\.0\) 32 {tmp_path}/carril_results/halve_\S+\n", printed), printed
