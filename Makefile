@@ -51,6 +51,8 @@ lint: $(VENV)/.test $(VENV)/.installed
 	cargo fmt --all --check
 	cargo clippy --quiet --release --workspace --all-targets -- --deny warnings
 	cargo fmt --manifest-path tools/test-s3/Cargo.toml --check
+	cargo fmt --manifest-path examples/rust/Cargo.toml --check
+	cargo clippy --quiet --release --manifest-path examples/rust/Cargo.toml --target-dir target --all-targets -- --deny warnings
 	$(VENV)/bin/ruff format --check python benches examples scripts
 	$(VENV)/bin/ruff check python benches examples scripts
 	$(VENV)/bin/mypy
@@ -66,6 +68,7 @@ test-python: $(VENV)/.test $(VENV)/.installed
 
 ## Every example, and the README's snippets
 test-examples: $(VENV)/.test $(VENV)/.installed
+	cargo build --quiet --release --manifest-path examples/rust/Cargo.toml --target-dir target
 	$(PY) -m pytest examples/tests
 
 ## The same at full sizes
@@ -86,6 +89,7 @@ bench: $(VENV)/.test $(VENV)/.installed
 
 format: $(VENV)/.test
 	cargo fmt --all
+	cargo fmt --manifest-path examples/rust/Cargo.toml
 	$(VENV)/bin/ruff format python benches examples scripts
 	$(VENV)/bin/ruff check --fix python benches examples scripts
 
