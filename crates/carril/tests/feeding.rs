@@ -110,27 +110,33 @@ fn what_is_left_out_is_told() {
     let fixture = Fixture::of("feeding");
     go(&fixture);
     let printed = fixture.run(&["run", "parquet", "2", NEVER, "drop"]).printed;
-    assert_eq!(
-        printed.matches("1 row of `train` is left out of each epoch").count(),
-        2,
-        "once by each rank: {printed}"
-    );
+    let told = "rows of `train` are left out of each epoch, so that all ranks have equally many: 1 row of this one is;";
+    assert_eq!(printed.matches(told).count(), 2, "once by each rank: {printed}");
+}
+
+#[test]
+fn batches_that_are_left_out_are_told() {
+    let fixture = Fixture::of("feeding");
+    go(&fixture);
+    let printed = fixture.run(&["run", "csv", "3", NEVER, "drop"]).printed;
+    let told = "batches of `train` are left out where another rank has no more: this epoch ended after ";
+    assert!(printed.contains(told), "{printed}");
+    let printed = fixture.run(&["one", "one-file", "2", NEVER, "drop"]).printed;
+    assert!(printed.contains("this epoch has none at all: not every rank has a part of what is read"), "{printed}");
 }
 
 #[test]
 fn a_seed_gives_the_same_order_and_each_epoch_another() {
-    let order = |what: &str| {
-        let fixture = Fixture::of("feeding");
-        go(&fixture);
-        epochs(&fixture.run(&["run", what, "1", NEVER, "drop"]))
-    };
-    let first = order("parquet");
-    assert_eq!(first, order("parquet"));
+    let fixture = Fixture::of("feeding");
+    go(&fixture);
+    let order = |name: &str, what: &str| epochs(&fixture.run(&[name, what, "1", NEVER, "drop"]));
+    let first = order("first", "parquet");
+    assert_eq!(first, order("again", "parquet"));
     assert_eq!(first.len(), EPOCHS);
     for (one, other) in [(0, 1), (1, 2), (0, 2)] {
         assert_ne!(first[one], first[other]);
     }
-    assert_ne!(first[0], order("other-seed")[0]);
+    assert_ne!(first[0], order("other", "other-seed")[0]);
     assert_ne!(first[0], all());
 }
 

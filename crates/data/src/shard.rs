@@ -199,6 +199,7 @@ impl Shard {
             ahead: None,
             filler: Filler::None,
             stage: Stage::New,
+            is_cut: false,
         })
     }
 
@@ -249,6 +250,8 @@ pub struct Epoch {
     ahead: Option<Given>,
     filler: Filler,
     stage: Stage,
+    /// Batches of this rank were left out, because another had no more.
+    is_cut: bool,
 }
 
 /// A batch, and the position behind it.
@@ -277,6 +280,11 @@ impl Epoch {
     /// How many rows no rank gets in this epoch, because they do not fill one for each.
     pub fn rest(&self) -> u64 {
         if self.shard.options.world > 1 { self.pass.rest } else { 0 }
+    }
+
+    /// How many batches were handed over, where others of this rank were left out because another rank had no more.
+    pub fn cut_after(&self) -> Option<u64> {
+        self.is_cut.then(|| self.number - 1)
     }
 
     pub fn next(&mut self) -> Result<Option<RecordBatch>, DataError> {
@@ -320,8 +328,8 @@ impl Epoch {
                 self.number += 1;
                 self.ahead = self.read()?;
                 self.tell();
-                let has_counterparts = !is_dropped || self.board().all_have(self.number, &warn);
-                Ok(has_counterparts.then_some((batch, position)))
+                self.is_cut = is_dropped && !self.board().all_have(self.number, &warn);
+                Ok((!self.is_cut).then_some((batch, position)))
             }
             None if is_dropped => Ok(None),
             None if !self.board().another_has(self.number + 1, &warn) => Ok(None),

@@ -69,6 +69,22 @@ pub enum Is {
     NotIn,
 }
 
+impl Is {
+    pub(super) fn condition(self, column: impl Into<String>, value: impl Into<Value>) -> Condition {
+        let operator = match self {
+            Is::Equal => Operator::Equal,
+            Is::NotEqual => Operator::NotEqual,
+            Is::Less => Operator::Less,
+            Is::LessOrEqual => Operator::LessOrEqual,
+            Is::Greater => Operator::Greater,
+            Is::GreaterOrEqual => Operator::GreaterOrEqual,
+            Is::In => Operator::In,
+            Is::NotIn => Operator::NotIn,
+        };
+        Condition(column.into(), operator, value.into())
+    }
+}
+
 macro_rules! readers {
     ($($(#[$doc:meta])* $read:ident $begin:ident $path:literal;)*) => {
         impl Dataset { $(
@@ -185,7 +201,7 @@ impl Dataset {
     fn reader(&mut self, formats: &[&str]) -> Option<&mut serde_json::Map<String, Value>> {
         let Origin::Read(spec) = &mut self.plan.origin else { return None };
         let reads = self.plan.steps.is_empty() && formats.contains(&spec["format"].as_str()?);
-        spec["options"].as_object_mut().filter(|_| reads)
+        spec.get_mut("options")?.as_object_mut().filter(|_| reads)
     }
 
     /// What a function makes of batches: other columns, fewer rows or more. It runs in the threads that read, several at once, and is given
@@ -230,7 +246,7 @@ impl Dataset {
         self.then(Step::Function { function: BatchFunction::new(function), keeps_rows: true })
     }
 
-    /// The rows whose value in a column is so. Right behind Parquet, whole row groups are passed over by what the file says of them.
+    /// The rows whose value in a column is so. [`Files::filter`] is for Parquet of which little is wanted.
     ///
     /// ```
     /// use carril::data::{Dataset, Is};
@@ -238,27 +254,8 @@ impl Dataset {
     /// assert_eq!(Dataset::range(100).filter("id", Is::GreaterOrEqual, 90).count()?, 10);
     /// # Ok::<(), carril::Error>(())
     /// ```
-    pub fn filter(mut self, column: impl Into<String>, is: Is, value: impl Into<Value>) -> Self {
-        let operator = match is {
-            Is::Equal => Operator::Equal,
-            Is::NotEqual => Operator::NotEqual,
-            Is::Less => Operator::Less,
-            Is::LessOrEqual => Operator::LessOrEqual,
-            Is::Greater => Operator::Greater,
-            Is::GreaterOrEqual => Operator::GreaterOrEqual,
-            Is::In => Operator::In,
-            Is::NotIn => Operator::NotIn,
-        };
-        let condition = Condition(column.into(), operator, value.into());
-        if let Some(options) = self.reader(&["parquet"])
-            && !options.contains_key("columns")
-            && let (Ok(condition), Some(all)) =
-                (serde_json::to_value(&condition), options.entry("filter").or_insert_with(|| json!([])).as_array_mut())
-        {
-            all.push(condition);
-            return self;
-        }
-        self.then(Step::Filter(condition))
+    pub fn filter(self, column: impl Into<String>, is: Is, value: impl Into<Value>) -> Self {
+        self.then(Step::Filter(is.condition(column, value)))
     }
 
     /// Only these columns, in this order. Right behind a reader, only they are read.

@@ -3,7 +3,10 @@
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
+use carril_data::read::filter::Condition;
 use serde_json::{Map, Value, json};
+
+use super::dataset::Is;
 
 /// Where files are: one path or several. Each is that of a file, of a directory, or a glob (`data/*.parquet`, `logs/**/*.csv`), on this
 /// machine or elsewhere (`s3://…`, `gs://…`, `az://…`).
@@ -258,6 +261,24 @@ macro_rules! with_types {
 }
 
 with_types!(Csv csv "data.csv", Json json "data.jsonl");
+
+impl Files<Parquet> {
+    /// Only rows whose value in a column is so. Row groups that have none, by what the file says of them, are not read. How many rows remain
+    /// is not known before, so that ranks share whole row groups; [`Dataset::filter`](super::Dataset::filter) deals rows.
+    ///
+    /// ```
+    /// use carril::data::{Files, Is};
+    ///
+    /// let files = Files::parquet("events/").filter("day", Is::GreaterOrEqual, "2026-11-01").filter("size", Is::Less, 100);
+    /// ```
+    pub fn filter(mut self, column: impl Into<String>, is: Is, value: impl Into<Value>) -> Self {
+        let Condition(column, operator, value) = is.condition(column, value);
+        if let Some(all) = self.options.entry("filter").or_insert_with(|| json!([])).as_array_mut() {
+            all.push(json!([column, operator, value]));
+        }
+        self
+    }
+}
 
 impl Files<Csv> {
     /// What stands between values; a comma otherwise.

@@ -92,12 +92,13 @@ impl DataShard {
             let rows = epoch.rest();
             let (are, s) = if rows == 1 { ("is", "") } else { ("are", "s") };
             let name = &self.name;
-            told_once(&format!(
-                "{rows} row{s} of `{name}` {are} left out of each epoch, so that all ranks have equally many; \
-                 `Trainer::uneven` can pad or repeat instead"
-            ));
+            told_once(
+                &format!("rows of `{name}` are left out of each epoch, so that all ranks have equally many"),
+                &format!("{rows} row{s} of this one {are}; `Trainer::uneven` can pad or repeat instead"),
+            );
         }
-        Ok(Batches { inner: Inner::Epoch(Box::new(epoch)), pipeline: self.shard.pipeline().clone(), is_over: false })
+        let inner = Inner::Epoch(Box::new(epoch), self.name.clone());
+        Ok(Batches { inner, pipeline: self.shard.pipeline().clone(), is_over: false })
     }
 
     /// How many epochs are done with: the number, from 0, of the one that is read now or next.
@@ -140,12 +141,31 @@ pub struct Batches {
 
 enum Inner {
     Pass(Box<Pass>),
-    Epoch(Box<Epoch>),
+    /// With the name of the data set.
+    Epoch(Box<Epoch>, Arc<str>),
 }
 
 impl Batches {
     pub(super) fn of_pass(pass: Pass, pipeline: Pipeline) -> Self {
         Self { inner: Inner::Pass(Box::new(pass)), pipeline, is_over: false }
+    }
+
+    /// Once for each data set: the numbers differ from epoch to epoch.
+    fn tell_cut(&self) {
+        let Inner::Epoch(epoch, name) = &self.inner else { return };
+        let Some(batches) = epoch.cut_after() else { return };
+        let told = format!("batches of `{name}` are left out where another rank has no more");
+        match batches {
+            0 => told_once(
+                &told,
+                "this epoch has none at all: not every rank has a part of what is read; more files or row groups help, or \
+                 `Uneven::Pad`",
+            ),
+            batches => told_once(
+                &told,
+                &format!("this epoch ended after {batches}; `Trainer::uneven` can pad or repeat instead"),
+            ),
+        }
     }
 }
 
@@ -158,11 +178,12 @@ impl Iterator for Batches {
         }
         let next = match &mut self.inner {
             Inner::Pass(pass) => next_of(pass),
-            Inner::Epoch(epoch) => epoch.next(),
+            Inner::Epoch(epoch, _) => epoch.next(),
         };
         self.is_over = !matches!(next, Ok(Some(_)));
         if let Ok(None) = &next {
             self.pipeline.source.warnings().iter().for_each(|warning| warn(warning));
+            self.tell_cut();
         }
         next.map_err(Into::into).transpose()
     }

@@ -44,10 +44,11 @@ pub(crate) fn warn(text: &str) {
     eprintln!("carril: {text}");
 }
 
-pub(crate) fn told_once(text: &str) {
+/// What it is, once in a process, and what is so now.
+pub(crate) fn told_once(what: &str, now: &str) {
     static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
-        warn(text);
+    if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(what.to_owned()) {
+        warn(&format!("{what}: {now}"));
     }
 }
 

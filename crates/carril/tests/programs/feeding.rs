@@ -156,6 +156,11 @@ fn rows(what: &str, place: &Path) -> carril::Result<Dataset> {
             fs::write(place.join("damaged.parquet"), "no Parquet").expect("the storage is there");
             Dataset::read_parquet(place.join("damaged.parquet"))
         }
+        "one-file" => {
+            let one = place.join("one-file");
+            Dataset::range(ROWS as u64).write_csv(&one)?;
+            Dataset::read_csv(one)
+        }
         "csv" => Dataset::read_csv(&csv).random_shuffle(7),
         "some" => Dataset::read_parquet(&parquet).map_batches(some).random_shuffle(7),
         "memory" => Dataset::from_rows((0..ROWS).map(|id| BTreeMap::from([("id", id)])))?.random_shuffle(7),
