@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::functions::Function;
 
 #[derive(Clone, Default)]
-pub(crate) struct Given;
+pub(crate) struct Given {}
 
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Sent {}
@@ -22,7 +22,7 @@ impl Given {
 
 impl Sent {
     pub fn receive(self, _: &[u8], _: &[Function]) -> Result<Given> {
-        Ok(Given)
+        Ok(Given {})
     }
 }
 

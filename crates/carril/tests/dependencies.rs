@@ -38,3 +38,9 @@ fn data_sets_bring_arrow_and_still_no_python() {
     assert!(among(&names, is_of_data).len() > 5, "{names:?}");
     assert_eq!(among(&names, |name| name.starts_with("pyo3")), Vec::<&String>::new());
 }
+
+/// Everything else here is built with the feature.
+#[test]
+fn the_crate_is_whole_without_data_sets() {
+    carril_testkit::build(env!("CARGO"), "carril");
+}

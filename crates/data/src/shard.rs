@@ -287,7 +287,7 @@ impl Epoch {
         self.is_cut.then(|| self.number - 1)
     }
 
-    pub fn next(&mut self) -> Result<Option<RecordBatch>, DataError> {
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, DataError> {
         if self.stage == Stage::Ended {
             return Ok(None);
         }

@@ -178,7 +178,7 @@ impl Iterator for Batches {
         }
         let next = match &mut self.inner {
             Inner::Pass(pass) => next_of(pass),
-            Inner::Epoch(epoch, _) => epoch.next(),
+            Inner::Epoch(epoch, _) => epoch.next_batch(),
         };
         self.is_over = !matches!(next, Ok(Some(_)));
         if let Ok(None) = &next {
