@@ -437,3 +437,40 @@ fn marked(batch: &RecordBatch, is_padding: bool) -> Result<RecordBatch, DataErro
     columns.push(Arc::new(BooleanArray::from(vec![is_padding; batch.num_rows()])));
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved(text: &str) -> Vec<Option<Progress>> {
+        serde_json::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn ranks_go_on_from_the_epoch_of_the_slowest() {
+        let ranks = saved(
+            r#"[{"seed": 7, "epoch": 3, "before": [], "position": [1, 0, 2]},
+                {"seed": 7, "epoch": 2, "before": [[[1, 0, 0]]], "position": [0, 0, 5]},
+                null]"#,
+        );
+        let state = State::of(&ranks).unwrap();
+        let at = |pieces, done, rows| Position { pieces, done, rows };
+        assert_eq!((state.seed, state.epoch, state.position), (7, 2, at(0, 0, 0)));
+        // Whoever is in the next epoch has read all of this one, and whoever did not ask has read nothing.
+        assert_eq!(state.before, [vec![at(1, 0, 0)], vec![ALL, at(0, 0, 5), at(0, 0, 0)]]);
+    }
+
+    #[test]
+    fn at_the_beginning_of_an_epoch_nothing_was_read_before() {
+        let ranks = saved(r#"[{"seed": 7, "epoch": 2, "before": [], "position": [0, 0, 0]}]"#);
+        assert_eq!(State::of(&ranks).unwrap().before, Vec::<Segment>::new());
+        assert_eq!(State::of(&saved("[null, null]")), None);
+    }
+
+    #[test]
+    fn progress_is_written_as_it_is_read() {
+        let text = r#"{"seed":7,"epoch":2,"before":[[[1,0,0]]],"position":[0,0,5]}"#;
+        let progress: Progress = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&progress).unwrap(), text);
+    }
+}
