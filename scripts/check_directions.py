@@ -22,7 +22,7 @@ MAY_USE: dict[str, set[str]] = {
     "worker": {"collective", "net", "store", "process", "proto", "types"},
     "client": {"net", "proto", "types"},
     "private": {"head", "agent", "net", "store", "process", "proto", "types"},
-    "carril": {"client", "collective", "private", "worker", "store", "proto", "types"},
+    "carril": {"client", "collective", "data", "private", "worker", "store", "proto", "types"},
     "cli": {"client", "private", "head", "net", "store", "proto", "types"},
     "py": {"client", "collective", "data", "worker", "store", "net", "proto", "types"},
     "sim": {"head", "agent", "core", "net", "store", "proto", "types"},

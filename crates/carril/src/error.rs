@@ -289,6 +289,12 @@ impl From<Failure> for Error {
     }
 }
 
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        error.inner.failure
+    }
+}
+
 impl From<carril_store::StoreError> for Error {
     fn from(error: carril_store::StoreError) -> Self {
         Failure::from(error).into()

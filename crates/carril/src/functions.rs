@@ -24,7 +24,8 @@ pub(crate) const WORKER: &str = "private-worker";
 
 static FUNCTIONS: OnceLock<Vec<Function>> = OnceLock::new();
 
-/// Names the training functions of this program. It must be the first line of `main`.
+/// Names the training functions of this program, and its functions of data that are used in training. It must be the first line of
+/// `main`.
 ///
 /// A driver executes its own program again as its workers. In such a process this line does not return: it runs the function
 /// that the worker is for. In the driver it only takes note of the functions; a [`Trainer`](crate::Trainer) or
@@ -48,7 +49,7 @@ static FUNCTIONS: OnceLock<Vec<Function>> = OnceLock::new();
 #[macro_export]
 macro_rules! init {
     ($($function:path),* $(,)?) => {
-        $crate::init(::std::vec![$($crate::Function::new($function)),*])
+        $crate::init(::std::vec![$($crate::Named::named($function)),*])
     };
 }
 
@@ -77,6 +78,45 @@ pub struct Function {
     id: TypeId,
     name: &'static str,
     pub(crate) run: Run,
+    #[cfg(feature = "data")]
+    pub(crate) batches: Option<std::sync::Arc<crate::data::BatchFunction>>,
+}
+
+/// A function that [`init!`](crate::init!) can name: a training function, or, with the feature `data`, one that makes one batch of
+/// another. `Kind` is found by the compiler.
+///
+/// ```
+/// use carril::Named;
+///
+/// fn train(session: &carril::Session, rate: f64) -> carril::TrainResult {
+///     Ok(session.report(&serde_json::json!({"loss": rate}))?)
+/// }
+/// assert!(train.named().name().ends_with("::train"));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no function that `carril::init!` can name",
+    note = "a training function takes a `&Session` and a config that derives `Deserialize`, and returns a `Result`"
+)]
+pub trait Named<Kind> {
+    /// The function as [`init()`] takes it.
+    ///
+    /// ```
+    /// # fn train(session: &carril::Session, rate: f64) -> carril::TrainResult { Ok(()) }
+    /// carril::init(vec![carril::Named::named(train)]);
+    /// ```
+    fn named(self) -> Function;
+}
+
+impl<F, C, T, E> Named<(C, T, E)> for F
+where
+    F: Fn(&Session, C) -> std::result::Result<T, E> + Copy + Send + Sync + 'static,
+    C: DeserializeOwned,
+    T: Serialize,
+    E: Into<BoxError>,
+{
+    fn named(self) -> Function {
+        Function::new(self)
+    }
 }
 
 impl Function {
@@ -109,7 +149,20 @@ impl Function {
             let value = function(session, config).map_err(failed)?;
             crate::encode::to_value(&value).map_err(|unfit| Ended::Error { kind: "error".into(), error: unfit.into() })
         };
-        Self { id: TypeId::of::<F>(), name: type_name::<F>(), run: Box::new(run) }
+        Self {
+            id: TypeId::of::<F>(),
+            name: type_name::<F>(),
+            run: Box::new(run),
+            #[cfg(feature = "data")]
+            batches: None,
+        }
+    }
+
+    #[cfg(feature = "data")]
+    pub(crate) fn of_batches(function: std::sync::Arc<crate::data::BatchFunction>) -> Self {
+        let Known { id, name } = function.known;
+        let run = move |_: &Session, _: Value| Err(Ended::Config("it is a function of batches".to_owned()));
+        Self { id, name, run: Box::new(run), batches: Some(function) }
     }
 
     /// What the compiler calls it.
@@ -166,7 +219,7 @@ pub(crate) fn number_of<F: 'static>() -> Known {
 
 #[derive(Clone, Copy)]
 pub(crate) struct Known {
-    id: TypeId,
+    pub id: TypeId,
     pub name: &'static str,
 }
 

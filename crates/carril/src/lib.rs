@@ -32,6 +32,7 @@
 //! - A report waits for nobody, and is not lost if the process dies right after it: [`Session::report`].
 //! - A checkpoint exists when its checksummed manifest does: [`Session::report_and_save`], [`Checkpoint`].
 //! - A worker that is killed, panics or fails is started again, with all others, from the latest checkpoint: [`FailureConfig`].
+//! - Rows from files are streamed into training, in an order that is gone on with in mid-epoch: `data`, with the feature of that name.
 //! - An error or a panic reaches the driver with its rank, its line and its causes: [`Error`].
 
 #![deny(missing_docs)]
@@ -43,6 +44,8 @@ mod checkpoint;
 mod collective;
 mod config;
 mod console;
+#[cfg(feature = "data")]
+pub mod data;
 mod decode;
 mod driver;
 mod encode;
@@ -54,8 +57,13 @@ mod result;
 mod session;
 mod signals;
 mod trainer;
+#[cfg(not(feature = "data"))]
+mod training;
 pub mod tune;
 mod worker;
+
+#[cfg(feature = "data")]
+use data::training;
 
 pub use callback::{Callback, CallbackResult, Report, RunInfo};
 pub use checkpoint::Checkpoint;
@@ -63,7 +71,7 @@ pub use collective::{Element, Op};
 pub use config::{CheckpointConfig, FailureConfig, Mode, Reduce, RunConfig, ScalingConfig};
 pub use driver::{Machine, shutdown, start};
 pub use error::{BoxError, Error, RankFailure, Result, TrainError, TrainResult};
-pub use functions::{Function, init};
+pub use functions::{Function, Named, init};
 pub use metrics::Metrics;
 pub use result::{Restart, RunResult};
 pub use session::{Preemption, Session, TrialInfo};

@@ -15,6 +15,7 @@ use crate::checkpoint::Checkpoint;
 use crate::collective::Collectives;
 use crate::error::{BoxError, Error, Result};
 use crate::metrics::Metrics;
+use crate::training::Shards;
 use crate::worker::ASKS;
 
 /// A worker's place in its group, and its way to report, to save and to wait for the others.
@@ -42,6 +43,7 @@ use crate::worker::ASKS;
 pub struct Session {
     worker: Arc<carril_worker::Session>,
     collectives: Arc<Collectives>,
+    data: Arc<Shards>,
 }
 
 /// The machine is going to be taken away.
@@ -95,7 +97,11 @@ pub struct TrialInfo {
 
 impl Session {
     pub(crate) fn new(worker: carril_worker::Session) -> Self {
-        Self { worker: Arc::new(worker), collectives: Arc::default() }
+        Self { worker: Arc::new(worker), collectives: Arc::default(), data: Arc::default() }
+    }
+
+    pub(crate) fn data(&self) -> &Shards {
+        &self.data
     }
 
     pub(crate) fn worker(&self) -> &carril_worker::Session {
@@ -301,6 +307,9 @@ impl Session {
         // The function's own words may be what a rule of the search is about.
         let asks = ["training_iteration", "done"].iter().any(|name| metrics.0.get(name).is_some());
         options.last = options.checkpoint.is_some() && worker.is_preempted();
+        if let Some(position) = self.data.position() {
+            worker.set_data_position(position);
+        }
         let verdict = drive(worker.runtime(), async {
             if worker.is_ahead() {
                 worker.wait_for_room().await?;

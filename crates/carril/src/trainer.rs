@@ -27,7 +27,8 @@ use crate::metrics::Metrics;
 use crate::result::RunResult;
 use crate::session::Session;
 use crate::signals::Signals;
-use crate::worker::Call;
+use crate::training::Given;
+use crate::worker::{Call, END};
 
 /// Heads that may be lost one after the other before one of them has taken the run: only from then on its budget counts.
 const HEADS: u32 = 3;
@@ -70,6 +71,7 @@ pub struct Trainer<C> {
     scaling: ScalingConfig,
     run: RunConfig,
     callbacks: Vec<Box<dyn Callback>>,
+    pub(crate) data: Given,
     _config: PhantomData<fn() -> C>,
 }
 
@@ -93,6 +95,7 @@ impl<C: Serialize + DeserializeOwned> Trainer<C> {
             scaling: ScalingConfig::default(),
             run: RunConfig::default(),
             callbacks: Vec::new(),
+            data: Given::default(),
             _config: PhantomData,
         }
     }
@@ -171,7 +174,7 @@ impl<C: Serialize + DeserializeOwned> Trainer<C> {
     pub fn fit(self) -> Result<RunResult> {
         let bad = |unfit| Error::new(ErrorCode::InvalidConfig, format!("the config cannot be sent: {unfit}"));
         let config = self.config.map_err(bad)?;
-        let call = call_of(self.function, config.clone())?;
+        let call = call_of(self.function, config.clone(), &self.data)?;
         let spec = self.run.spec(&self.scaling, self.function.name, worker_command())?;
         let fit = Fit { config, call, spec, quiet: self.run.quiet, callbacks: self.callbacks };
         outside(|| fit.run())
@@ -179,9 +182,15 @@ impl<C: Serialize + DeserializeOwned> Trainer<C> {
 }
 
 /// What the workers read to know what to run, as a blob.
-pub(crate) fn call_of(function: Known, config: Value) -> Result<Vec<u8>> {
-    let call = Call { function: function.number()?, name: function.name.to_owned(), config };
-    serde_json::to_vec(&call).map_err(|error| Error::new(ErrorCode::InvalidConfig, format!("the config: {error}")))
+pub(crate) fn call_of(function: Known, config: Value, data: &Given) -> Result<Vec<u8>> {
+    let number = function.number()?;
+    let mut rows = Vec::new();
+    let call = Call { function: number, name: function.name.to_owned(), config, data: data.send(&mut rows)? };
+    let mut call = serde_json::to_vec(&call)
+        .map_err(|error| Error::new(ErrorCode::InvalidConfig, format!("the config: {error}")))?;
+    call.push(END);
+    call.append(&mut rows);
+    Ok(call)
 }
 
 /// The environment of the workers: the driver's own (AGAIN-1).

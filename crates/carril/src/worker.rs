@@ -20,6 +20,7 @@ use crate::blocking::drive;
 use crate::error::{Error, Located, causes, chain, joined};
 use crate::functions::{Ended, Function};
 use crate::session::Session;
+use crate::training::Sent;
 
 /// What the workers of a run are told to run: a blob.
 #[derive(Serialize, Deserialize)]
@@ -27,7 +28,13 @@ pub(crate) struct Call {
     pub function: usize,
     pub name: String,
     pub config: Value,
+    /// Rows in memory follow behind the line that this is.
+    #[serde(default)]
+    pub data: Sent,
 }
+
+/// What ends the call in its blob. JSON in one line has none.
+pub(crate) const END: u8 = b'\n';
 
 /// The function asks whether it is to stop, and so has the time to.
 pub(crate) static ASKS: AtomicBool = AtomicBool::new(false);
@@ -144,12 +151,15 @@ fn find<'a>(session: &Session, functions: &'a [Function]) -> Result<(&'a Functio
     let assignment = session.worker().assignment();
     let unread = |why: String| Failure::new(ErrorCode::Internal, format!("the worker's call cannot be read: {why}"));
     let bytes = std::fs::read(Path::new(&assignment.function_path)).map_err(|error| unread(error.to_string()))?;
-    let call: Call = serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))?;
+    let end = bytes.iter().position(|byte| *byte == END).unwrap_or(bytes.len());
+    let call: Call = serde_json::from_slice(&bytes[..end]).map_err(|error| unread(error.to_string()))?;
     let function = functions.get(call.function).filter(|function| function.name() == call.name).ok_or_else(|| {
         let message = format!("this program does not know `{}` where the driver does", call.name);
         Failure::new(ErrorCode::InvalidConfig, message)
             .hint("`carril::init!` must be the first line of `main`, with the same functions each time")
     })?;
+    let given = call.data.receive(bytes.get(end + 1..).unwrap_or_default(), functions).map_err(Failure::from)?;
+    session.data().give(given);
     let config = match &assignment.trial {
         Some(trial) => Value::Map(trial.config.clone().unwrap_or_default().into()),
         None => call.config,
@@ -187,6 +197,16 @@ fn note_panics() {
         PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(panic);
         before(info);
     }));
+}
+
+/// What the last panic of this thread said, and where it was. It is told once.
+#[cfg(feature = "data")]
+pub(crate) fn panic_here() -> Option<(String, String)> {
+    let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+    let here = std::thread::current().id();
+    let place = panics.iter().rposition(|panic| panic.thread == here)?;
+    let Panic { message, location, .. } = panics.remove(place);
+    Some((message, location))
 }
 
 /// The panic that has left the function. Those of other threads came first, and may be why.

@@ -24,3 +24,12 @@ fn the_search_finds_a_rate() {
     let printed = run("search");
     assert!(printed.starts_with("the best of 20: rate 0."), "{printed}");
 }
+
+#[test]
+fn the_parquet_pipeline_goes_on_with_its_line() {
+    let printed = run("parquet");
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines[0], "999 points, such as", "{printed}");
+    assert!(lines[4].starts_with("after 3 epochs: y = "), "{printed}");
+    assert!(lines[5].starts_with("after 20 epochs: y = 30.00 x + 5.00, in "), "{printed}");
+}

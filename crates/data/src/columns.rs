@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::Schema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::engine::Transform;
 use crate::error::DataError;
 
 /// Which columns stay.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Columns {
     Select(Vec<String>),

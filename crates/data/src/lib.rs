@@ -4,6 +4,7 @@
 //! order and by which rank is computed (`order`), never agreed upon.
 
 mod batch;
+mod board;
 mod columns;
 mod engine;
 mod error;
@@ -11,8 +12,10 @@ mod files;
 mod gather;
 pub mod mapper;
 pub mod order;
+mod pass;
 mod pieces;
 pub mod read;
+mod shard;
 mod source;
 mod subset;
 pub mod tensor;
@@ -24,6 +27,8 @@ pub use columns::{Columns, project};
 pub use engine::{Next, Pipeline, Stream, StreamOptions, Transform, bytes_of};
 pub use error::DataError;
 pub use files::{FileOptions, FileRef, PartitionValue, find_files};
+pub use pass::{Pass, PassSpec};
+pub use shard::{Cut, Epoch, MARK, Progress, Shard, ShardOptions, Uneven, window};
 pub use source::{Flow, Source, Unit};
 pub use subset::{Selection, Subset, count};
 pub use union::Union;

@@ -9,13 +9,13 @@ use std::thread;
 use arrow_array::{BooleanArray, RecordBatch};
 use arrow_schema::SchemaRef;
 use arrow_select::filter::filter_record_batch;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::DataError;
 use crate::order::{mix, permutation};
 use crate::source::{Flow, Source, Unit};
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum Selection {
     /// The rows from one to before another, of all.

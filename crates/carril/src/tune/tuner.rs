@@ -28,6 +28,7 @@ use crate::functions::{Known, number_of};
 use crate::session::Session;
 use crate::signals::Signals;
 use crate::trainer::{call_of, environment, error_of};
+use crate::training::Given;
 
 /// Heads that may be lost one after the other before the search is given up.
 const HEADS: u32 = 3;
@@ -85,6 +86,7 @@ pub struct Tuner {
     seed: Option<u64>,
     scaling: ScalingConfig,
     run: RunConfig,
+    pub(crate) data: Given,
 }
 
 impl Tuner {
@@ -120,6 +122,7 @@ impl Tuner {
             seed: None,
             scaling: ScalingConfig::default(),
             run: RunConfig::default(),
+            data: Given::default(),
         }
     }
 
@@ -266,7 +269,7 @@ impl Tuner {
     /// # }
     /// ```
     pub fn fit(self) -> Result<TuneResult> {
-        let call = call_of(self.function, Value::None)?;
+        let call = call_of(self.function, Value::None, &self.data)?;
         let (spec, constants) = self.specification()?;
         let metric = self.metric.clone();
         let fit = Fit { call, spec, constants, quiet: self.run.quiet, metric };

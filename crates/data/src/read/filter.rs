@@ -11,14 +11,15 @@ use arrow_array::{Array, ArrayRef, BooleanArray, Float64Array, Int64Array, Recor
 use arrow_ord::cmp;
 use arrow_schema::{ArrowError, DataType, Schema};
 use arrow_select::filter::filter_record_batch;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
+use crate::engine::Transform;
 use crate::error::DataError;
 use crate::read::layout::to_type;
 use crate::read::schema::{Lacking, unify_types};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) enum Operator {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operator {
     #[serde(rename = "=", alias = "==")]
     Equal,
     #[serde(rename = "!=")]
@@ -38,8 +39,22 @@ pub(crate) enum Operator {
 }
 
 /// A column, an operator and a value: a number, a text, true or false, null, or a list of these for `in`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Condition(pub(crate) String, pub(crate) Operator, pub(crate) serde_json::Value);
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Condition(pub String, pub Operator, pub serde_json::Value);
+
+/// Conditions on what comes out of another transform.
+pub struct Conditions(pub Vec<Condition>);
+
+impl Transform for Conditions {
+    fn apply(&self, block: RecordBatch) -> Result<Vec<RecordBatch>, DataError> {
+        self.0.iter().try_for_each(|condition| condition.check(block.schema_ref()))?;
+        Ok(vec![filter(block, &self.0)?])
+    }
+
+    fn keeps_rows(&self) -> bool {
+        false
+    }
+}
 
 /// The least and the greatest value of a column in each of several places; null where that is not known.
 pub(crate) struct Bounds {

@@ -3,19 +3,18 @@
 use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use carril_data::mapper::{self, Mapper, Pool};
-use carril_data::order::{Order, Piece, Position, Segment, Shuffle};
+use carril_data::order::Position;
 use carril_data::read::ReadSpec;
 use carril_data::read::memory::Blocks;
-use carril_data::{Batches, Columns, DataError, NextBatch, Pipeline, Selection, StreamOptions, Subset};
+use carril_data::{Columns, DataError, NextBatch, Pass, PassSpec, Pipeline, Selection, Subset};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use serde::Deserialize;
 
 use super::block::{Block, failed, schema_of};
 
@@ -164,41 +163,16 @@ fn borrowed(descriptor: i32) -> ManuallyDrop<File> {
     ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) })
 }
 
-/// What is streamed, in which order, to whom.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StreamSpec {
-    shuffle: Shuffle,
-    seed: u64,
-    epoch: u64,
-    world: usize,
-    rank: usize,
-    #[serde(default)]
-    before: Vec<Segment>,
-    #[serde(default)]
-    batch_size: Option<usize>,
-    #[serde(default)]
-    drop_last: bool,
-    threads: usize,
-    budget: u64,
-    window: u64,
-    /// How many rows are changed together, where a position may be asked for.
-    #[serde(default)]
-    chunk: Option<usize>,
-    #[serde(default)]
-    local_shuffle: Option<usize>,
-    /// Whether ranks may have a row more than others.
-    #[serde(default)]
-    deals_rest: bool,
-}
-
 #[pyclass(frozen, module = "carril._native")]
 pub struct Stream {
-    batches: Mutex<Batches>,
+    pass: Mutex<Pass>,
     is_own: bool,
-    is_counted: bool,
-    pieces: usize,
-    rest: u64,
+}
+
+impl Stream {
+    fn pass(&self) -> MutexGuard<'_, Pass> {
+        self.pass.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[pymethods]
@@ -210,38 +184,16 @@ impl Stream {
         transforms: Vec<PyRef<'_, Transform>>,
         spec: &str,
     ) -> PyResult<Self> {
-        let spec: StreamSpec = serde_json::from_str(spec)
+        let spec: PassSpec = serde_json::from_str(spec)
             .map_err(|error| failed(py, DataError::invalid(format!("what to stream is not understood: {error}"))))?;
         let is_own = source.is_own || makes_own(&transforms);
-        let pipeline = pipeline(&source, &transforms);
-        let is_counted = pipeline.is_counted();
-        // Rows that are mixed with their neighbours are not in the order in which they were read.
-        let keeps_rows = is_counted && spec.local_shuffle.is_none();
-        let chunk = spec.chunk.max(spec.local_shuffle).filter(|_| !keeps_rows);
-        let rows_of_a_chunk = chunk.map_or(u64::MAX, |rows| rows as u64);
-        let StreamSpec { shuffle, seed, window, deals_rest, .. } = spec;
-        let order = Order { shuffle, seed, window, keeps_rows, chunk: rows_of_a_chunk, deals_rest };
-        let units = source.inner.units();
-        let pieces: Vec<Piece> = order.share(units, spec.epoch, &spec.before, spec.world, spec.rank);
-        let rest = order.rest(units, spec.epoch, &spec.before, spec.world);
-        let options = StreamOptions {
-            threads: spec.threads,
-            // Of the window that is consumed the last rows hold the memory of all.
-            budget: if shuffle == Shuffle::Rows { spec.budget.saturating_sub(window) } else { spec.budget },
-            batch: spec.batch_size.unwrap_or(1),
-            chunk,
-            mixed_by: spec.local_shuffle.map(|_| spec.seed ^ spec.epoch),
-        };
-        let count = pieces.len();
-        let stream = carril_data::Stream::start(pipeline, pieces, options);
-        let batches = Mutex::new(Batches::new(stream, spec.batch_size, spec.drop_last));
-        Ok(Self { batches, is_own, is_counted, pieces: count, rest })
+        Ok(Self { pass: Mutex::new(Pass::begin(pipeline(&source, &transforms), spec)), is_own })
     }
 
     /// The next batch, or nothing at the end.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Block>> {
         loop {
-            let next = py.detach(|| self.batches.lock().unwrap_or_else(PoisonError::into_inner).next(POLL));
+            let next = py.detach(|| self.pass().next(POLL));
             match next.map_err(|error| failed(py, error))? {
                 NextBatch::Batch(batch) => return Ok(Some(Block { batch, is_own: self.is_own })),
                 NextBatch::Ended => return Ok(None),
@@ -252,34 +204,34 @@ impl Stream {
 
     /// What was handed over: pieces, rows of the next that are done with, and rows of what came out behind those.
     fn position(&self) -> (u64, u64, u64) {
-        let Position { pieces, done, rows } = self.batches.lock().unwrap_or_else(PoisonError::into_inner).position();
+        let Position { pieces, done, rows } = self.pass().position();
         (pieces, done, rows)
     }
 
     #[getter]
     fn bytes_in_memory(&self) -> u64 {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner).bytes_in_memory()
+        self.pass().bytes_in_memory()
     }
 
     /// Whether nothing more has to be read for it.
     #[getter]
     fn is_read(&self) -> bool {
-        self.batches.lock().unwrap_or_else(PoisonError::into_inner).is_read()
+        self.pass().is_read()
     }
 
     #[getter]
     fn is_counted(&self) -> bool {
-        self.is_counted
+        self.pass().is_counted
     }
 
     #[getter]
     fn pieces(&self) -> usize {
-        self.pieces
+        self.pass().pieces
     }
 
     /// Rows that nobody gets, because they do not fill a row for each rank.
     #[getter]
     fn rest(&self) -> u64 {
-        self.rest
+        self.pass().rest
     }
 }

@@ -1,0 +1,96 @@
+//! One pass over a pipeline: which part of which epoch, in which order, in batches of which size.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::batch::{Batches, NextBatch};
+use crate::engine::{Pipeline, Stream, StreamOptions};
+use crate::error::DataError;
+use crate::order::{Order, Piece, Position, Segment, Shuffle};
+
+/// What is streamed, in which order, to whom.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PassSpec {
+    pub shuffle: Shuffle,
+    pub seed: u64,
+    pub epoch: u64,
+    pub world: usize,
+    pub rank: usize,
+    /// How far each rank had come whenever their number changed in this epoch.
+    #[serde(default)]
+    pub before: Vec<Segment>,
+    /// Nothing: blocks as they come.
+    #[serde(default)]
+    pub batch_size: Option<usize>,
+    #[serde(default)]
+    pub drop_last: bool,
+    pub threads: usize,
+    /// In bytes.
+    pub budget: u64,
+    /// What a shuffled window may take of it.
+    pub window: u64,
+    /// How many rows are changed together, where a position may be asked for.
+    #[serde(default)]
+    pub chunk: Option<usize>,
+    #[serde(default)]
+    pub local_shuffle: Option<usize>,
+    /// Whether ranks may have a row more than others.
+    #[serde(default)]
+    pub deals_rest: bool,
+}
+
+pub struct Pass {
+    batches: Batches,
+    /// Whether every rank knows before it reads how many rows it gets.
+    pub is_counted: bool,
+    pub pieces: usize,
+    /// Rows that nobody gets, because they do not fill a row for each rank.
+    pub rest: u64,
+}
+
+impl Pass {
+    pub fn begin(pipeline: Pipeline, spec: PassSpec) -> Pass {
+        let is_counted = pipeline.is_counted();
+        // Rows that are mixed with their neighbours are not in the order in which they were read.
+        let keeps_rows = is_counted && spec.local_shuffle.is_none();
+        let chunk = spec.chunk.max(spec.local_shuffle).filter(|_| !keeps_rows);
+        let rows_of_a_chunk = chunk.map_or(u64::MAX, |rows| rows as u64);
+        let PassSpec { shuffle, seed, window, deals_rest, .. } = spec;
+        let order = Order { shuffle, seed, window, keeps_rows, chunk: rows_of_a_chunk, deals_rest };
+        let units = pipeline.source.units();
+        let pieces: Vec<Piece> = order.share(units, spec.epoch, &spec.before, spec.world, spec.rank);
+        let rest = order.rest(units, spec.epoch, &spec.before, spec.world);
+        let options = StreamOptions {
+            threads: spec.threads,
+            // Of the window that is consumed the last rows hold the memory of all.
+            budget: if shuffle == Shuffle::Rows { spec.budget.saturating_sub(window) } else { spec.budget },
+            batch: spec.batch_size.unwrap_or(1),
+            chunk,
+            mixed_by: spec.local_shuffle.map(|_| seed ^ spec.epoch),
+        };
+        let count = pieces.len();
+        let stream = Stream::start(pipeline, pieces, options);
+        Pass { batches: Batches::new(stream, spec.batch_size, spec.drop_last), is_counted, pieces: count, rest }
+    }
+
+    /// Waits at most so long for each block that is missing.
+    pub fn next(&mut self, patience: Duration) -> Result<NextBatch, DataError> {
+        self.batches.next(patience)
+    }
+
+    /// What was handed over.
+    pub fn position(&self) -> Position {
+        self.batches.position()
+    }
+
+    /// Whether nothing more has to be read for it.
+    pub fn is_read(&self) -> bool {
+        self.batches.is_read()
+    }
+
+    pub fn bytes_in_memory(&self) -> u64 {
+        self.batches.bytes_in_memory()
+    }
+}
