@@ -147,3 +147,35 @@ def test_every_rank_has_its_part_and_names_that_are_not_there_are_told(storage: 
     assert ranks[0]["passes"][0] != ranks[0]["passes"][1], "epochs differ"
     assert [rank["whole"] for rank in ranks] == [[1, 2, 3]] * 2
     assert "no data set is named 'test'; there are `train`, `all`" in ranks[0]["told"]
+
+
+@pytest.mark.parametrize("dataset", [data.range(60), data.range(60).random_shuffle(seed=3)], ids=["plain", "shuffled"])
+def test_a_data_set_that_is_not_split_is_gone_on_with_by_each_rank(storage: str, dataset: Dataset) -> None:
+    def function() -> list[int]:
+        import json
+
+        from carril import train
+
+        seen: list[int] = []
+        rank, latest = train.get_context().get_world_rank(), train.get_checkpoint()
+        if latest is not None:
+            seen = latest.to_dict()["seen"]
+        for number, batch in enumerate(train.get_dataset_shard("all").iter_batches(batch_size=10)):
+            seen += [int(value) for value in batch["id"]]
+            # What both have read is the same, since each reads all.
+            train.report({"rank": rank}, checkpoint=train.Checkpoint.from_dict({"seen": seen}) if rank == 0 else None)
+            if latest is None and number == 2:
+                raise RuntimeError("in the middle of the epoch")
+        train.report({"seen": json.dumps(seen)})
+        return seen
+
+    result = DataParallelTrainer(
+        function,
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=storage, failure_config=FailureConfig(max_failures=1)),
+        datasets={"all": dataset},
+        dataset_config=DataConfig(datasets_to_split=[]),
+    ).fit()
+    assert len(result.restarts) == 1
+    for rank in (0, 1):
+        assert sorted(json.loads(result.rank_metrics(rank)[-1]["seen"])) == list(range(60)), rank

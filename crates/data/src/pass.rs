@@ -8,6 +8,12 @@ use crate::batch::{Batches, NextBatch};
 use crate::engine::{Pipeline, Stream, StreamOptions};
 use crate::error::DataError;
 use crate::order::{Order, Piece, Position, Segment, Shuffle};
+use crate::source::Unit;
+
+const CHUNKS: u64 = 128;
+const CHUNK_ROWS: (u64, u64) = (256, 16_384);
+/// A function has a chunk in its hands, and twice what it makes of it.
+const CHUNK_BYTES: u64 = 8 << 20;
 
 /// What is streamed, in which order, to whom.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -31,9 +37,9 @@ pub struct PassSpec {
     pub budget: u64,
     /// What a shuffled window may take of it.
     pub window: u64,
-    /// How many rows are changed together, where a position may be asked for.
+    /// Where a position may be asked for: functions get a multiple of so many rows together.
     #[serde(default)]
-    pub chunk: Option<usize>,
+    pub multiple: Option<usize>,
     #[serde(default)]
     pub local_shuffle: Option<usize>,
     /// Whether ranks may have a row more than others.
@@ -50,12 +56,22 @@ pub struct Pass {
     pub rest: u64,
 }
 
+/// How many rows functions get together: few and short enough that parts can be cut.
+fn chunk(units: &[Unit], multiple: usize) -> usize {
+    let rows: u64 = units.iter().filter_map(|unit| unit.rows).sum();
+    let bytes: u64 = units.iter().map(|unit| unit.bytes).sum();
+    let wanted = (rows / CHUNKS).clamp(CHUNK_ROWS.0, CHUNK_ROWS.1);
+    let fit = if rows == 0 { wanted } else { CHUNK_BYTES * rows / bytes.max(1) };
+    wanted.min(fit).max(1).next_multiple_of(multiple.max(1) as u64) as usize
+}
+
 impl Pass {
     pub fn begin(pipeline: Pipeline, spec: PassSpec) -> Pass {
         let is_counted = pipeline.is_counted();
         // Rows that are mixed with their neighbours are not in the order in which they were read.
         let keeps_rows = is_counted && spec.local_shuffle.is_none();
-        let chunk = spec.chunk.max(spec.local_shuffle).filter(|_| !keeps_rows);
+        let chunk = spec.multiple.map(|multiple| chunk(pipeline.source.units(), multiple));
+        let chunk = chunk.max(spec.local_shuffle).filter(|_| !keeps_rows);
         let rows_of_a_chunk = chunk.map_or(u64::MAX, |rows| rows as u64);
         let PassSpec { shuffle, seed, window, deals_rest, .. } = spec;
         let order = Order { shuffle, seed, window, keeps_rows, chunk: rows_of_a_chunk, deals_rest };

@@ -35,8 +35,6 @@ const WINDOWS: u64 = 8;
 /// Larger ones take longer to the first batch, and mix better.
 const LARGEST_WINDOW: u64 = 64 << 20;
 const SMALLEST_BUDGET: u64 = 1 << 20;
-const CHUNKS: u64 = 128;
-const CHUNK: (u64, u64) = (256, 16_384);
 
 /// What a shuffled window may take of a budget.
 pub fn window(budget: u64) -> u64 {
@@ -206,7 +204,6 @@ impl Shard {
     fn pass(&self, cut: Cut, epoch: u64, before: Vec<Segment>, world: usize, rank: usize) -> Pass {
         let ShardOptions { shuffle, threads, budget, uneven, .. } = self.options;
         let budget = budget.max(SMALLEST_BUDGET);
-        let rows: u64 = self.pipeline.source.units().iter().filter_map(|unit| unit.rows).sum();
         let spec = PassSpec {
             shuffle,
             seed: self.state().seed,
@@ -220,8 +217,7 @@ impl Shard {
             // There may be two passes for a while.
             budget: budget / 2,
             window: window(budget),
-            // Few enough that parts can be cut.
-            chunk: Some((rows / CHUNKS).clamp(CHUNK.0, CHUNK.1) as usize),
+            multiple: Some(1),
             local_shuffle: None,
             deals_rest: uneven != Uneven::Drop,
         };

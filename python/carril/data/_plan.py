@@ -26,9 +26,6 @@ _POSITION = ("pieces", "done", "rows")
 _WINDOWS = 8
 # Larger ones take longer to the first batch, and mix better.
 _LARGEST_WINDOW = 64 << 20
-_CHUNKS, _SMALLEST_CHUNK, _LARGEST_CHUNK = 128, 256, 16_384
-# A function has a chunk in its hands, and what it makes of it, twice.
-_CHUNK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -207,17 +204,6 @@ class Opened:
     def is_counted(self) -> bool:
         return self.plan.keeps_rows and all(rows is not None for rows, _ in self.source.units())
 
-    def _chunk(self) -> int:
-        """How many rows functions get together: few and short enough that parts can be cut, and a multiple of their batches."""
-        units = self.source.units()
-        rows = sum(rows or 0 for rows, _ in units)
-        wanted = min(max(rows // _CHUNKS, _SMALLEST_CHUNK), _LARGEST_CHUNK)
-        if rows > 0:
-            each = sum(size for _, size in units) / rows
-            wanted = max(min(wanted, int(_CHUNK_BYTES / max(each, 1))), 1)
-        batch = max((operation.batch_size or 1 for operation in self.plan.operations), default=1)
-        return -(-wanted // batch) * batch
-
     def stream(
         self,
         part: Part,
@@ -234,6 +220,7 @@ class Opened:
         if seed is None:
             seed = self.plan.seed if self.plan.seed is not None else random.getrandbits(63)
         budget = max(context.budget // share_of_budget, 1 << 20)
+        batch = max((operation.batch_size or 1 for operation in self.plan.operations), default=1)
         spec = {
             "shuffle": self.plan.shuffle,
             "seed": seed,
@@ -247,7 +234,7 @@ class Opened:
             "budget": budget // 2 if has_successor else budget,
             "window": min(budget // _WINDOWS, _LARGEST_WINDOW),
             "local_shuffle": local_shuffle,
-            "chunk": self._chunk() if part.is_resumable else None,
+            "multiple": batch if part.is_resumable else None,
             "deals_rest": part.deals_rest,
         }
         native = Stream(self.source, self.transforms(), json.dumps(spec))

@@ -114,6 +114,9 @@ def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Sha
         meeting = Meeting(name, path, details["uneven"], len(details["datasets"]))
     made = Shard(given["dataset"], world, rank, given["seed"], meeting)
     left = _left(name, began_from)
+    if left and not given["split"]:
+        # Each rank reads all of it, and goes on where it was itself.
+        left = [left[session.rank % len(left)]]
     if left:
         made.goes_on_from(*_together(left))
     return made
