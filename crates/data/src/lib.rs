@@ -28,7 +28,7 @@ pub use engine::{Next, Pipeline, Stream, StreamOptions, Transform, bytes_of};
 pub use error::DataError;
 pub use files::{FileOptions, FileRef, PartitionValue, find_files};
 pub use pass::{Pass, PassSpec};
-pub use shard::{Cut, Epoch, MARK, Progress, Shard, ShardOptions, Uneven, window};
+pub use shard::{Cut, Epoch, MARK, Progress, Shard, ShardOptions, Uneven};
 pub use source::{Flow, Source, Unit};
 pub use subset::{Selection, Subset, count};
 pub use union::Union;

@@ -10,6 +10,12 @@ use crate::error::DataError;
 use crate::order::{Order, Piece, Position, Segment, Shuffle};
 use crate::source::Unit;
 
+/// Less is of no use to anybody.
+const SMALLEST_BUDGET: u64 = 1 << 20;
+/// One shuffled window is consumed and two are read, in each of two passes.
+const WINDOWS: u64 = 8;
+/// Larger ones take longer to the first batch, and mix better.
+const LARGEST_WINDOW: u64 = 64 << 20;
 const CHUNKS: u64 = 128;
 const CHUNK_ROWS: (u64, u64) = (256, 16_384);
 /// A function has a chunk in its hands, and twice what it makes of it.
@@ -35,8 +41,9 @@ pub struct PassSpec {
     pub threads: usize,
     /// In bytes.
     pub budget: u64,
-    /// What a shuffled window may take of it.
-    pub window: u64,
+    /// The next pass may be begun before this one is over: each has half of the budget.
+    #[serde(default)]
+    pub has_successor: bool,
     /// Where a position may be asked for: functions get a multiple of so many rows together.
     #[serde(default)]
     pub multiple: Option<usize>,
@@ -73,7 +80,10 @@ impl Pass {
         let chunk = spec.multiple.map(|multiple| chunk(pipeline.source.units(), multiple));
         let chunk = chunk.max(spec.local_shuffle).filter(|_| !keeps_rows);
         let rows_of_a_chunk = chunk.map_or(u64::MAX, |rows| rows as u64);
-        let PassSpec { shuffle, seed, window, deals_rest, .. } = spec;
+        let PassSpec { shuffle, seed, deals_rest, .. } = spec;
+        let budget = spec.budget.max(SMALLEST_BUDGET);
+        let window = (budget / WINDOWS).min(LARGEST_WINDOW);
+        let budget = if spec.has_successor { budget / 2 } else { budget };
         let order = Order { shuffle, seed, window, keeps_rows, chunk: rows_of_a_chunk, deals_rest };
         let units = pipeline.source.units();
         let pieces: Vec<Piece> = order.share(units, spec.epoch, &spec.before, spec.world, spec.rank);
@@ -81,7 +91,7 @@ impl Pass {
         let options = StreamOptions {
             threads: spec.threads,
             // Of the window that is consumed the last rows hold the memory of all.
-            budget: if shuffle == Shuffle::Rows { spec.budget.saturating_sub(window) } else { spec.budget },
+            budget: if shuffle == Shuffle::Rows { budget - window } else { budget },
             batch: spec.batch_size.unwrap_or(1),
             chunk,
             mixed_by: spec.local_shuffle.map(|_| seed ^ spec.epoch),

@@ -30,16 +30,6 @@ pub const MARK: &str = "is_padding";
 const PATIENCE: Duration = Duration::from_secs(1);
 /// What a rank that is in the next epoch already has read of this one: everything.
 const ALL: Position = Position { pieces: 1 << 62, done: 0, rows: 0 };
-/// One shuffled window is consumed and two are read, in each of two passes.
-const WINDOWS: u64 = 8;
-/// Larger ones take longer to the first batch, and mix better.
-const LARGEST_WINDOW: u64 = 64 << 20;
-const SMALLEST_BUDGET: u64 = 1 << 20;
-
-/// What a shuffled window may take of a budget.
-pub fn window(budget: u64) -> u64 {
-    (budget / WINDOWS).min(LARGEST_WINDOW)
-}
 
 /// What becomes of rows that not every rank has a counterpart for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,7 +193,6 @@ impl Shard {
 
     fn pass(&self, cut: Cut, epoch: u64, before: Vec<Segment>, world: usize, rank: usize) -> Pass {
         let ShardOptions { shuffle, threads, budget, uneven, .. } = self.options;
-        let budget = budget.max(SMALLEST_BUDGET);
         let spec = PassSpec {
             shuffle,
             seed: self.state().seed,
@@ -214,9 +203,8 @@ impl Shard {
             batch_size: cut.batch_size,
             drop_last: cut.drop_last,
             threads,
-            // There may be two passes for a while.
-            budget: budget / 2,
-            window: window(budget),
+            budget,
+            has_successor: true,
             multiple: Some(1),
             local_shuffle: None,
             deals_rest: uneven != Uneven::Drop,

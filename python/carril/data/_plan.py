@@ -22,10 +22,6 @@ _logger = logging.getLogger("carril.data")
 # Pieces, rows of the next that are done with, and rows of what came out behind those.
 Position = tuple[int, int, int]
 _POSITION = ("pieces", "done", "rows")
-# What one shuffled window may take of the budget: one is consumed and two are read, in each of two passes.
-_WINDOWS = 8
-# Larger ones take longer to the first batch, and mix better.
-_LARGEST_WINDOW = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -219,7 +215,6 @@ class Opened:
         context = DataContext.get_current()
         if seed is None:
             seed = self.plan.seed if self.plan.seed is not None else random.getrandbits(63)
-        budget = max(context.budget // share_of_budget, 1 << 20)
         batch = max((operation.batch_size or 1 for operation in self.plan.operations), default=1)
         spec = {
             "shuffle": self.plan.shuffle,
@@ -231,8 +226,8 @@ class Opened:
             "batch_size": batch_size,
             "drop_last": drop_last,
             "threads": max(context.threads, *(operation.concurrency or 1 for operation in self.plan.operations), 1),
-            "budget": budget // 2 if has_successor else budget,
-            "window": min(budget // _WINDOWS, _LARGEST_WINDOW),
+            "budget": context.budget // share_of_budget,
+            "has_successor": has_successor,
             "local_shuffle": local_shuffle,
             "multiple": batch if part.is_resumable else None,
             "deals_rest": part.deals_rest,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use carril_data::order::Shuffle;
-use carril_data::read::filter::{Condition, Operator};
 use carril_data::write::{Format as WriteFormat, WriteSpec, Writer};
 use carril_data::{Columns as Which, Selection, count};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::change::{BatchFunction, Change};
+use super::compare::Is;
 use super::error::invalid;
 use super::files::{Files, Format, Paths};
 use super::plan::{Here, Memory, Origin, Plan, Step};
@@ -38,51 +38,6 @@ use crate::error::{BoxError, Result};
 #[derive(Clone, Debug)]
 pub struct Dataset {
     pub(crate) plan: Here,
-}
-
-/// How a column is compared: see [`Dataset::filter`]. A missing value fulfils nothing.
-///
-/// ```
-/// use carril::data::{Dataset, Is};
-///
-/// let some = Dataset::range(100).filter("id", Is::In, vec![3, 5]);
-/// assert_eq!(some.count()?, 2);
-/// # Ok::<(), carril::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Is {
-    /// `=`
-    Equal,
-    /// `!=`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterOrEqual,
-    /// One of a list.
-    In,
-    /// None of a list.
-    NotIn,
-}
-
-impl Is {
-    pub(super) fn condition(self, column: impl Into<String>, value: impl Into<Value>) -> Condition {
-        let operator = match self {
-            Is::Equal => Operator::Equal,
-            Is::NotEqual => Operator::NotEqual,
-            Is::Less => Operator::Less,
-            Is::LessOrEqual => Operator::LessOrEqual,
-            Is::Greater => Operator::Greater,
-            Is::GreaterOrEqual => Operator::GreaterOrEqual,
-            Is::In => Operator::In,
-            Is::NotIn => Operator::NotIn,
-        };
-        Condition(column.into(), operator, value.into())
-    }
 }
 
 macro_rules! readers {

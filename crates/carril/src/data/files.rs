@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use carril_data::read::filter::Condition;
 use serde_json::{Map, Value, json};
 
-use super::dataset::Is;
+use super::compare::Is;
 
 /// Where files are: one path or several. Each is that of a file, of a directory, or a glob (`data/*.parquet`, `logs/**/*.csv`), on this
 /// machine or elsewhere (`s3://…`, `gs://…`, `az://…`).

@@ -48,6 +48,7 @@
 
 mod change;
 mod columns;
+mod compare;
 mod dataset;
 mod error;
 mod files;
@@ -59,7 +60,8 @@ pub(crate) mod training;
 pub(crate) use change::BatchFunction;
 pub use change::Change;
 pub use columns::{Columns, Number};
-pub use dataset::{Dataset, Is};
+pub use compare::Is;
+pub use dataset::Dataset;
 pub use files::{
     Binary, Csv, Files, Format, Images, Ipc, Json, Numpy, Parquet, Paths, Pixels, Text, TfRecord, WebDataset,
 };

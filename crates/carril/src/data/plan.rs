@@ -162,15 +162,13 @@ impl Here {
 
     /// One pass over everything, for one consumer.
     pub fn pass(&self, pipeline: &Pipeline, batch_size: Option<usize>) -> Pass {
-        let budget = super::training::budget();
         let spec = PassSpec {
             shuffle: self.shuffle,
             seed: self.seed,
             world: 1,
             batch_size,
             threads: super::training::threads(),
-            budget,
-            window: carril_data::window(budget),
+            budget: super::training::budget(),
             ..PassSpec::default()
         };
         Pass::begin(pipeline.clone(), spec)
