@@ -50,6 +50,7 @@ test: lint test-rust test-python test-examples
 lint: $(VENV)/.test $(VENV)/.installed
 	cargo fmt --all --check
 	cargo clippy --quiet --release --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS="--deny warnings" cargo doc --quiet --release --no-deps --package carril --all-features
 	cargo fmt --manifest-path tools/test-s3/Cargo.toml --check
 	cargo fmt --manifest-path examples/rust/Cargo.toml --check
 	cargo clippy --quiet --release --manifest-path examples/rust/Cargo.toml --target-dir target --all-targets -- --deny warnings
