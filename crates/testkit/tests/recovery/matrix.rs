@@ -78,7 +78,9 @@ async fn every_fault_at_every_place_costs_one_restart_and_no_bit() {
     let fixture = fixture().await;
     let expected = undisturbed(&fixture, STEPS).await;
     for together in cells(KINDS).chunks(TOGETHER) {
-        try_cells(&fixture, together, &expected).await;
+        for (kind, fault, end) in run_cells(&fixture, together, "").await {
+            check(&kind, &fault, &end, &expected);
+        }
     }
 }
 
@@ -90,25 +92,38 @@ async fn memory_that_runs_out_at_every_place_costs_one_restart_and_no_bit() {
     let expected = undisturbed(&fixture, STEPS).await;
     // One after the other: the kernel's counter is that of the whole cgroup.
     for cell in cells(&[MEMORY]) {
-        try_cells(&fixture, &[cell], &expected).await;
+        let mut is_alone = false;
+        for turn in ["", "-again", "-last"] {
+            let before = cgroup.kills();
+            let ended = run_cells(&fixture, &[cell], turn).await;
+            // The kernel may end a second process while the first one still has its memory: that is not the fault that is meant here.
+            is_alone = cgroup.kills() == before + 1;
+            if is_alone {
+                ended.iter().for_each(|(kind, fault, end)| check(kind, fault, end, &expected));
+                break;
+            }
+        }
+        assert!(is_alone, "rank {} at {}: the kernel ends others too", cell.1, cell.2);
     }
 }
 
-async fn try_cells(fixture: &Fixture, cells: &[(Kind, u32, &'static str)], expected: &[String]) {
+async fn run_cells(fixture: &Fixture, cells: &[(Kind, u32, &'static str)], turn: &str) -> Vec<(Kind, Fault, RunEnd)> {
     let mut going = Vec::new();
     for (kind, rank, place) in cells {
-        let name = format!("{}-{rank}-{place}", kind.name);
+        let name = format!("{}-{rank}-{place}{turn}", kind.name);
         let fault = Fault::new(fixture, &name, kind.name, *rank, place, STEP);
         let mut spec = training(fixture, STEPS, &[&fault]);
         spec.name.clone_from(&name);
         spec.failures = allowing(1, 1);
-        going.push((kind, fault, fixture.submit(&spec).await.unwrap()));
+        going.push((*kind, fault, fixture.submit(&spec).await.unwrap()));
     }
+    let mut ended = Vec::new();
     for (kind, fault, reply) in going {
         let end = fixture.follow(&reply, |_| {}).await;
-        check(kind, &fault, &end, expected);
         assert_nothing_left(fixture, &end, &reply.run_id).await;
+        ended.push((kind, fault, end));
     }
+    ended
 }
 
 fn check(kind: &Kind, fault: &Fault, end: &RunEnd, expected: &[String]) {
@@ -190,6 +205,14 @@ impl Cgroup {
 
     fn add(&self, pid: u32) {
         fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("a process can be put into the cgroup");
+    }
+
+    /// How many processes the kernel has ended in it.
+    fn kills(&self) -> u64 {
+        let files = ["memory.oom_control", "memory.events"].map(|name| fs::read_to_string(self.0.join(name)));
+        let counts = files.into_iter().flatten();
+        let count = |text: String| text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+        counts.filter_map(count).next().expect("the kernel counts what it ends")
     }
 }
 
