@@ -214,7 +214,8 @@ def test_outside_a_training_function_there_is_no_group() -> None:
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_gradients_through_shared_memory_are_those_of_gloo(storage: Path, workers: int) -> None:
-    def function(config: dict[str, str]) -> list[bytes]:
+    def function(config: dict[str, Any]) -> list[bytes]:
+        import os
         import threading
 
         import torch
@@ -222,6 +223,8 @@ def test_gradients_through_shared_memory_are_those_of_gloo(storage: Path, worker
         from carril import train
         from carril.train.torch import prepare_model
 
+        # What the machine has, or a core for each worker and one to spare.
+        os.sched_getaffinity = lambda pid: set(range(config["cores"]))
         torch.manual_seed(0)
         layers = [torch.nn.Linear(300, 300), torch.nn.ReLU(), torch.nn.Linear(300, 7)]
         # Small buckets, so that there are several.
@@ -232,14 +235,17 @@ def test_gradients_through_shared_memory_are_those_of_gloo(storage: Path, worker
             optimizer.zero_grad()
             model(torch.randn(16, 300)).square().mean().backward()
             optimizer.step()
+        with open("/proc/self/maps") as maps:
+            is_shared = "memfd:carril-collective" in maps.read()
+        assert is_shared == (config["way"] == "shared_memory"), "the hook did it, or Gloo did"
         aside = any(thread.name.startswith("carril-gradients") for thread in threading.enumerate())
-        assert aside == (config["way"] == "shared_memory"), "the hook did it, or Gloo did"
+        assert aside == (is_shared and config["cores"] >= 2 * train.get_context().get_world_size())
         return [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
 
-    def run(way: str) -> list[bytes]:
+    def run(way: str, cores: int = workers) -> list[bytes]:
         trainer = TorchTrainer(
             function,
-            train_loop_config={"way": way},
+            train_loop_config={"way": way, "cores": cores},
             torch_config=TorchConfig(cpu_allreduce=way),
             scaling_config=ScalingConfig(num_workers=workers),
             run_config=RunConfig(storage_path=storage),
@@ -248,7 +254,7 @@ def test_gradients_through_shared_memory_are_those_of_gloo(storage: Path, worker
         return value
 
     ours, gloo = run("shared_memory"), run("gloo")
-    assert ours == run("shared_memory"), "the same bits in every run"
+    assert ours == run("shared_memory", 2 * workers), "the same bits in every run, on a thread or not"
     if workers == 2:
         assert ours == gloo
     else:
