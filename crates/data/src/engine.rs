@@ -22,7 +22,7 @@ use crate::source::{Flow, Source};
 /// To give memory back costs, and what was given back must be had again.
 const SMALLEST_TRIM: u64 = 4 << 20;
 /// The C library keeps freed memory for the next block, up to this, until it is given back here.
-const KEPT: i32 = 64 << 20;
+const KEPT: i32 = 256 << 20;
 /// The largest that it takes: a block's columns must not be mapped one by one.
 const LARGEST_NOT_MAPPED: i32 = 32 << 20;
 
