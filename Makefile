@@ -5,6 +5,8 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 UV_INSTALL := $(UV) pip install --quiet --compile-bytecode --python $(PY)
 export PYO3_PYTHON := $(abspath $(PY))
+# Whatever a shell starts in the background ignores Ctrl-C; the tests send it.
+INTERRUPTIBLE := env --default-signal=INT
 
 RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
@@ -60,17 +62,17 @@ lint: $(VENV)/.test $(VENV)/.installed
 	$(PY) scripts/check_directions.py
 
 test-rust: $(UV)
-	cargo test --quiet --release --workspace
+	$(INTERRUPTIBLE) cargo test --quiet --release --workspace
 
 test-python: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --package carril-testkit
 	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
-	$(PY) -m pytest python/tests
+	$(INTERRUPTIBLE) $(PY) -m pytest python/tests
 
 ## Every example, and the README's snippets
 test-examples: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --manifest-path examples/rust/Cargo.toml --target-dir target
-	$(PY) -m pytest examples/tests
+	$(INTERRUPTIBLE) $(PY) -m pytest examples/tests
 
 ## The same at full sizes
 test-long: export CARRIL_LONG := 1
