@@ -5,8 +5,8 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 UV_INSTALL := $(UV) pip install --quiet --compile-bytecode --python $(PY)
 export PYO3_PYTHON := $(abspath $(PY))
-# Whatever a shell starts in the background ignores Ctrl-C; the tests send it.
-INTERRUPTIBLE := env --default-signal=INT
+# What a shell starts in the background, or nohup, ignores these; the tests send them.
+INTERRUPTIBLE := env --default-signal=HUP,INT,QUIT
 
 RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
