@@ -179,13 +179,16 @@ impl Head {
 
     pub fn on_run_opened(&mut self, id: &RunId, result: Result<RunOpened, Failure>) {
         let Some(Opening { spec, request, decision, asker, unwanted }) = self.opening.remove(id) else { return };
-        let opened = match result {
+        let mut opened = match result {
             Ok(opened) => opened,
             Err(failure) => {
                 self.give_back(id);
                 return self.refuse(asker, failure);
             }
         };
+        if !self.takes_over(&spec, &asker) {
+            opened.history.nodes.clear();
+        }
         let (name, now) = (spec.name.clone(), self.outside.now());
         let reports = opened.checkpoints.kept.last().map_or(0, |(_, manifest)| manifest.iteration);
         let (budget, lost) = match budget_of(&spec, &opened.history, reports) {
@@ -221,6 +224,15 @@ impl Head {
             let _ = self.stop_run(id, "it is not wanted any more".to_owned(), true);
         } else if let Decision::Placed(shares) = decision {
             self.start(id, shares);
+        }
+    }
+
+    /// Whether an earlier head of the same `fit` may have left something running; a check is part of its run.
+    fn takes_over(&self, spec: &RunSpec, asker: &Asker) -> bool {
+        let continues = |spec: &RunSpec| spec.continues.is_some();
+        match asker {
+            Asker::Run(of) => self.runs.get(of).is_some_and(|of| continues(&of.spec)),
+            Asker::Driver(_) | Asker::Trial(..) => continues(spec),
         }
     }
 

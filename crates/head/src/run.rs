@@ -105,8 +105,8 @@ impl Run {
         // Those of an earlier `fit` are told with that one's end.
         let told = opened.history.restarts.iter().filter(|_| spec.continues.is_some());
         let restarts = told.map(|(at, restart)| attempts::to_wire(*at, restart)).collect();
-        let nodes = opened.history.nodes.into_iter().filter(|_| spec.continues.is_some());
-        let earlier = (nodes.map(NodeId::new).collect(), now + carril_net::LEASE.as_secs_f64());
+        let nodes = opened.history.nodes.into_iter().map(NodeId::new);
+        let earlier = (nodes.collect(), now + carril_net::LEASE.as_secs_f64());
         let options = options(&spec, &saving, budget, opened.history.next_attempt);
         let machine = RunMachine::new(world, options);
         Self {

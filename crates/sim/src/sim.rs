@@ -304,11 +304,26 @@ impl Sim {
         if received == Received::Stale {
             return;
         }
-        let asked = Duration::from_secs_f64(asked);
-        process.held.get_or_insert(Held::new(asked)).on_answer(asked);
+        let (asked, now) = (Duration::from_secs_f64(asked), Duration::from_secs_f64(self.kernel.now()));
+        let held = process.held.get_or_insert(Held::new(asked));
+        held.on_answer(asked);
+        // An order may have been on its way for longer than the lease that it was given under.
+        if held.is_over(now) {
+            return self.end_lease(place);
+        }
         if let Received::Message(order) = received {
             process.agent.on_order(order);
         }
+    }
+
+    fn end_lease(&mut self, place: usize) {
+        let life = self.new_life();
+        let Some(process) = self.agents[place].as_mut() else { return };
+        self.kernel.note(format!("agent at place {place}: its lease is over"));
+        process.agent.kill_all();
+        // What the head has sent until now, and may still arrive, was meant for one that had a lease.
+        process.link = Link::new(life);
+        (process.held, process.joins) = (None, true);
     }
 
     fn join_if_idle(&mut self, place: usize) {
@@ -355,15 +370,11 @@ impl Sim {
         let now = self.kernel.now();
         for place in 0..NODES {
             self.join_if_idle(place);
+            let held = self.agents[place].as_ref().and_then(|process| process.held);
+            if held.is_some_and(|held| held.is_over(Duration::from_secs_f64(now))) {
+                self.end_lease(place);
+            }
             if let Some(process) = &mut self.agents[place] {
-                if process.held.is_some_and(|held| held.is_over(Duration::from_secs_f64(now))) {
-                    self.kernel.note(format!("agent at place {place}: its lease is over"));
-                    process.agent.kill_all();
-                    // What the head has sent until now, and may still arrive, was meant for one that had a lease.
-                    self.lives += 1;
-                    process.link = Link::new(self.lives);
-                    (process.held, process.joins) = (None, true);
-                }
                 for frame in process.link.again() {
                     self.send_to_head(place, frame, now);
                 }
