@@ -151,6 +151,8 @@ def test_asha_stops_a_trial_at_the_very_report_that_was_too_bad(storage: Path) -
 def test_rules_a_function_and_a_time_budget_end_trials(storage: Path) -> None:
     grid = search(storage, quadratic(), {"x": 0.3, "steps": 10}, stop={"training_iteration": 4}, name="rule")
     assert grid[0].metrics["training_iteration"] == 4
+    with pytest.raises(tune.TuneError, match=r"trial 0 reported .* and no `accuracy`, which `stop` is to look at"):
+        search(storage, quadratic(), {"x": 0.3, "steps": 10}, stop={"accuracy": 0.9}, name="nothing")
     grid = search(
         storage, quadratic(), {"x": 0.3, "steps": 10}, stop=lambda trial, result: result["step"] >= 1, name="function"
     )

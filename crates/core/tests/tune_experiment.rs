@@ -417,6 +417,15 @@ fn a_report_without_what_the_scheduler_compares_ends_the_experiment_at_once() {
 }
 
 #[test]
+fn a_report_without_what_a_rule_looks_at_ends_the_experiment_at_once() {
+    let options = ExperimentOptions { stop: vec![("accuracy".into(), 0.9)], ..ExperimentOptions::default() };
+    let mut world = World::fifo(1, 3, options);
+    world.report(0, 1.0);
+    let Some(ExperimentEnd::Failed(reason)) = &world.end else { panic!("{:?}", world.end) };
+    assert!(reason.contains("no `accuracy`, which `stop` is to look at"), "{reason}");
+}
+
+#[test]
 fn an_answer_to_another_question_ends_the_experiment() {
     let options = ExperimentOptions { asks_judge: true, ..ExperimentOptions::default() };
     let mut judged = World::fifo(1, 1, options);

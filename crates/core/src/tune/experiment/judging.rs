@@ -53,11 +53,14 @@ impl Experiment {
         }
     }
 
+    /// What the scheduler or a rule of the user's looks at, and this report has not.
     fn missing(&self, trial: TrialId) -> Option<String> {
         let result = self.trials[trial.0 as usize].last.as_ref()?;
-        let name = self.options.requires.iter().find(|name| result.find(name).is_none())?;
-        let words = words_of(result);
-        Some(format!("trial {} reported {words} and no `{name}`, without which the scheduler cannot compare", trial.0))
+        let compared = self.options.requires.iter().map(|name| (name, "without which the scheduler cannot compare"));
+        let rules = self.options.stop.iter().map(|(name, _)| (name, "which `stop` is to look at"));
+        let (name, why) = compared.chain(rules).find(|(name, _)| result.find(name).is_none())?;
+        let words = Some(words_of(result)).filter(|words| !words.is_empty()).unwrap_or("nothing of its own".to_owned());
+        Some(format!("trial {} reported {words} and no `{name}`, {why}", trial.0))
     }
 
     /// The user's rules, and the function's own word that it is done.
