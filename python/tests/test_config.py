@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import carril
-from carril import train
+from carril import data, train
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
 from carril.train import (
     BackendConfig,
@@ -289,11 +289,15 @@ def test_names_that_come_later_exist_and_say_so() -> None:
         (lambda: train.xgboost, "carril.train.xgboost"),
         (lambda: train.lightning, "carril.train.lightning"),
         (lambda: train.NCCLHangError, "carril.train.NCCLHangError"),
+        (lambda: data.read_sql, "carril.data.read_sql"),
+        (lambda: data.range(3).groupby, "Dataset.groupby"),
     ):
         with pytest.raises(NotAvailableError, match=f"`{re.escape(name)}` is not built yet"):
             call()
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        _ = train.nonsense  # type: ignore[attr-defined]
+    for module in (train, data):
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+            _ = module.nonsense  # type: ignore[attr-defined]
+    assert not hasattr(data.range(3), "groupby"), "it can be asked for"
 
 
 def test_every_public_name_is_there() -> None:

@@ -266,6 +266,7 @@ def test_a_function_that_fails_is_told_with_its_own_line_and_its_row() -> None:
     with pytest.raises(CarrilError, match="the columns are of unequal length: `a` has 10, `b` has 3") as raised:
         data.range(10).map_batches(unequal).take_all()
     assert "`unequal` in `map_batches` failed" in str(raised.value)
+    assert "the calls that led there" not in str(raised.value), "no call of the user's led there"
     with pytest.raises(CarrilError, match="a row is a dictionary, and int was returned"):
         data.range(3).map(lambda row: 5).take_all()  # type: ignore[arg-type,return-value]
     with pytest.raises(CarrilError, match="`flat_map` wants a list of rows"):

@@ -103,6 +103,26 @@ def test_the_budget_that_the_script_has_set_is_that_of_its_workers(scripts: Scri
     assert values(output)["memory"] == "300000000.0"
 
 
+def test_the_modules_of_ray_data_are_there(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import carril.data
+        import ray.data
+        from ray.data.context import DataContext, DatasetContext
+        from ray.data.dataset import Dataset
+        from ray.data.datasource import Datasource
+        from ray.data.iterator import DataIterator
+
+        found = [DataContext, DatasetContext, Dataset, Datasource, DataIterator]
+        ours = ["DataContext", "DataContext", "Dataset", "Datasource", "DataIterator"]
+        print(f"same={found == [getattr(carril.data, name) for name in ours]}")
+        print(f"module={ray.data.context.DataContext is DataContext}")
+        """,
+        before=(CARRIL, "as-ray", "--"),
+    )
+    assert values(output) == {"same": "True", "module": "True"}
+
+
 def test_a_run_goes_on_behind_what_it_has_read_of_a_large_window(scripts: Scripts) -> None:
     """More rows than are gathered together: the place inside a window is of several parts."""
     output = scripts.run(

@@ -17,7 +17,9 @@ from typing import Any, NoReturn
 
 from carril.exceptions import NotAvailableError
 
-_HINT = "`ray.train`, `ray.train.torch`, `ray.tune` and `ray.air` are there; the readme says what is planned"
+_HINT = (
+    "`ray.train`, `ray.train.torch`, `ray.tune`, `ray.data` and `ray.air` are there; the readme says what is planned"
+)
 
 
 class MissingNameError(NotAvailableError, ModuleNotFoundError):

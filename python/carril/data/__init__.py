@@ -1,5 +1,7 @@
 """Data for training: read, changed, shuffled, split and handed over in batches."""
 
+from typing import NoReturn
+
 from carril.data._schema import Schema
 from carril.data._write import FilenameProvider, SaveMode
 from carril.data.context import (
@@ -34,6 +36,7 @@ from carril.data.read_api import (
     read_tfrecords,
     read_webdataset,
 )
+from carril.exceptions import NotAvailableError
 
 __all__ = [
     "ActorPoolStrategy",
@@ -69,3 +72,14 @@ __all__ = [
     "read_tfrecords",
     "read_webdataset",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    from carril.data._later import FUNCTIONS
+
+    if name in FUNCTIONS:
+        raise NotAvailableError(
+            f"`carril.data.{name}` is not built yet",
+            hints=["`from_arrow` and `from_pandas` take what another library has read"],
+        )
+    raise AttributeError(f"module 'carril.data' has no attribute {name!r}")

@@ -174,5 +174,5 @@ def told(error: BaseException) -> bytes:
     """For the other side."""
     message = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
     cause = error.__cause__ if isinstance(error, Failed) and error.__cause__ is not None else error
-    calls = describe(cause).traceback.partition("\n")[2]
-    return json.dumps({"message": message, "hints": [f"the calls that led there:\n{calls[-4000:].rstrip()}"]}).encode()
+    calls = describe(cause).traceback.partition("\n")[2][-4000:].rstrip()
+    return json.dumps({"message": message, "hints": [f"the calls that led there:\n{calls}"] if calls else []}).encode()

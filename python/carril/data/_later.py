@@ -1,6 +1,6 @@
-"""What Ray's data sets have besides: these names say that they are not built yet."""
+"""What Ray's data sets and `ray.data` have besides: these names say that they are not built yet."""
 
-LATER = frozenset(
+METHODS = frozenset(
     [
         "aggregate",
         "groupby",
@@ -39,5 +39,40 @@ LATER = frozenset(
         "write_turbopuffer",
         "write_webdataset",
         "zip",
+    ]
+)
+
+FUNCTIONS = frozenset(
+    [
+        "from_arrow_refs",
+        "from_blocks",
+        "from_daft",
+        "from_dask",
+        "from_mars",
+        "from_modin",
+        "from_numpy_refs",
+        "from_pandas_refs",
+        "from_spark",
+        "from_tf",
+        "read_audio",
+        "read_avro",
+        "read_bigquery",
+        "read_clickhouse",
+        "read_databricks_tables",
+        "read_delta",
+        "read_delta_sharing_tables",
+        "read_hudi",
+        "read_iceberg",
+        "read_kafka",
+        "read_lance",
+        "read_mcap",
+        "read_mongo",
+        "read_orc",
+        "read_parquet_bulk",
+        "read_snowflake",
+        "read_sql",
+        "read_unity_catalog",
+        "read_videos",
+        "read_zarr",
     ]
 )

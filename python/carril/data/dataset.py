@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from carril._native import Block
 from carril.data import _convert, _parts, _progress, _write
 from carril.data._functions import Operation, operation
-from carril.data._later import LATER
+from carril.data._later import METHODS
 from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan, Read, Subset, Union
 from carril.data._schema import Schema
 from carril.data.context import DataContext
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     import pandas
 
     from carril.data._split import Shard
+
+
+class _MissingMethodError(NotAvailableError, AttributeError):
+    """`hasattr` says no."""
 
 
 class Dataset(DataIterator):
@@ -397,8 +401,8 @@ class Dataset(DataIterator):
         return f"<p>{escape(repr(self))}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def __getattr__(self, name: str) -> Any:
-        if name in LATER:
-            raise NotAvailableError(
+        if name in METHODS:
+            raise _MissingMethodError(
                 f"`Dataset.{name}` is not built yet", hints=["`to_pandas()` has everything that pandas can do"]
             )
         raise AttributeError(f"a data set has no `{name}`")

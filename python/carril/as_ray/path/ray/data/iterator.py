@@ -1,0 +1,5 @@
+"""`ray.data.iterator`."""
+
+from carril.data import DataIterator
+
+__all__ = ["DataIterator"]
