@@ -1,8 +1,8 @@
 //! A stream of blocks: threads read pieces ahead, in memory that is bounded, and hand them over in their order.
 //!
 //! ENGINE-1: blocks come in the order of the pieces, whatever the number of threads.
-//! ENGINE-2: what is read and not yet taken, and what the threads have in their hands, fits into the budget, but for one block of the
-//!   piece whose turn it is: it must come, or nothing would.
+//! ENGINE-2: what is read and not yet taken, what the threads have in their hands, and what was freed and not given back fit into the
+//!   budget, but for one block of the piece whose turn it is: it must come, or nothing would.
 //! ENGINE-3: windows that can be read column by column are read by all threads together until there is a first batch, and only
 //!   then one by each.
 //! ENGINE-4: an error comes in its turn, after every block before it, and ends the stream.
@@ -12,17 +12,21 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::thread;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
+use arrow_array::{Array, RecordBatch};
 
 use crate::error::DataError;
 use crate::order::Piece;
 use crate::pieces::{self, Reading};
 use crate::source::{Flow, Source};
 
+/// So much of the budget is for what was freed and not given back yet.
+const FREED: u64 = 8;
+/// And at most so much for the piece whose turn it is, whatever those after it have read.
+const HEADROOM: u64 = 4;
 /// To give memory back costs, and what was given back must be had again.
 const SMALLEST_TRIM: u64 = 4 << 20;
 /// The C library keeps freed memory for the next block, up to this, until it is given back here.
-const KEPT: i32 = 256 << 20;
+const KEPT: i32 = 16 << 20;
 /// The largest that it takes: a block's columns must not be mapped one by one.
 const LARGEST_NOT_MAPPED: i32 = 32 << 20;
 
@@ -84,6 +88,8 @@ struct Shared {
     pieces: Vec<Piece>,
     threads: usize,
     budget: u64,
+    /// So much of it is left to the piece whose turn it is.
+    headroom: u64,
     /// Freed memory is given back whenever so many bytes were handed over.
     trimmed_every: u64,
     ahead: usize,
@@ -123,12 +129,15 @@ impl Stream {
         let reading = Reading { pipeline, batch: batch.max(1), chunk, mixed_by };
         let is_shared = pieces.first().is_some_and(|first| reading.is_shared(first));
         let state = State { missing: if is_shared { reading.batch } else { 0 }, ..State::default() };
+        let budget = options.budget - options.budget / FREED;
+        let largest = pieces.iter().map(|piece| pieces::in_hand(piece, &*reading.pipeline.source)).max().unwrap_or(0);
         let shared = Arc::new(Shared {
             reading,
             pieces,
             threads,
-            budget: options.budget,
-            trimmed_every: (options.budget / 8).max(SMALLEST_TRIM),
+            budget,
+            headroom: largest.min(budget / HEADROOM),
+            trimmed_every: (options.budget / FREED).max(SMALLEST_TRIM),
             ahead: 4 * threads,
             state: Mutex::new(state),
             room: Condvar::new(),
@@ -253,7 +262,7 @@ impl Shared {
     /// Waits for room of so many bytes, and takes it. False when it is over.
     fn reserve(&self, number: usize, bytes: u64) -> bool {
         let mut state = self.lock();
-        while !state.cancelled && number != state.turn && state.used + bytes > self.budget {
+        while !state.cancelled && number != state.turn && state.used + bytes > self.budget - self.headroom {
             state = self.wait(state);
         }
         state.used += bytes;
@@ -261,6 +270,7 @@ impl Shared {
     }
 
     fn put(&self, number: usize, done: u64, block: RecordBatch) -> Flow {
+        let block = shrunk(block);
         let (bytes, rows) = (bytes_of(&block), block.num_rows());
         let mut state = self.lock();
         loop {
@@ -268,8 +278,10 @@ impl Shared {
                 return Flow::Stop;
             }
             // ENGINE-2: the one whose turn it is waits only for its own blocks to be taken.
-            let first = number == state.turn && state.begun.front().is_some_and(|slot| slot.blocks.is_empty());
-            if first || state.used + bytes <= self.budget {
+            let is_turn = number == state.turn;
+            let first = is_turn && state.begun.front().is_some_and(|slot| slot.blocks.is_empty());
+            let room = if is_turn { self.budget } else { self.budget - self.headroom };
+            if first || state.used + bytes <= room {
                 break;
             }
             state = self.wait(state);
@@ -312,7 +324,8 @@ impl Drop for Ending<'_> {
 }
 
 /// Without it each freed block goes back to the kernel at once, and every page of the next one is made and cleared anew, which took a
-/// fifth of the CPU of reading Parquet. It holds for all that the process allocates.
+/// fifth of the CPU of reading Parquet. What one thread has freed must be there for another, or each would keep its own. It holds for all
+/// that the process allocates.
 fn keep_freed() {
     static ONCE: Once = Once::new();
     // SAFETY: it only sets numbers of the allocator, and may be called at any time.
@@ -320,16 +333,25 @@ fn keep_freed() {
     ONCE.call_once(|| unsafe {
         nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, LARGEST_NOT_MAPPED);
         nix::libc::mallopt(nix::libc::M_TRIM_THRESHOLD, KEPT);
+        nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1);
     });
 }
 
-/// Blocks are made on several threads and freed on another: glibc would keep what is free in the arenas of all of them.
+/// Between what is still in use, too, where glibc gives back nothing by itself.
 fn give_back() {
     // SAFETY: it may be called at any time, from any thread.
     #[cfg(target_env = "gnu")]
     unsafe {
         nix::libc::malloc_trim(0);
     }
+}
+
+/// Without the room that was made for more rows than came.
+fn shrunk(block: RecordBatch) -> RecordBatch {
+    let (schema, mut columns, rows) = block.into_parts();
+    columns.iter_mut().for_each(|column| column.shrink_to_fit());
+    // SAFETY: these are the parts of a block, and their values are what they were.
+    unsafe { RecordBatch::new_unchecked(schema, columns, rows) }
 }
 
 /// What its rows take in memory.

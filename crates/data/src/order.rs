@@ -98,7 +98,7 @@ impl Order {
         let mut pieces: Vec<Piece> = Vec::new();
         let (mut room, permuted) = (0, self.shuffle == Shuffle::Rows);
         for unit in sequence {
-            let Unit { rows, bytes } = units[unit];
+            let Unit { rows, bytes, .. } = units[unit];
             if rows == Some(0) && counted {
                 continue;
             }

@@ -47,10 +47,12 @@ type Take<'a> = dyn FnMut(RecordBatch) -> Result<Flow, DataError> + 'a;
 /// With how many rows of the piece were done with before.
 type Give<'a> = dyn FnMut(u64, RecordBatch) -> Result<Flow, DataError> + 'a;
 
-/// What a thread has in its hands of a piece before it hands it over: a whole window, or a block.
+/// What a thread has in its hands of a piece before it hands it over: a whole window, or a block, and what its reader holds.
 pub(crate) fn in_hand(piece: &Piece, source: &dyn Source) -> u64 {
-    let bytes = piece.units.iter().map(|unit| source.units()[*unit].bytes);
-    match piece.key {
+    let units = piece.units.iter().map(|unit| source.units()[*unit]);
+    let held = units.clone().map(|unit| unit.held).max().unwrap_or(0);
+    let bytes = units.map(|unit| unit.bytes);
+    held + match piece.key {
         Some(_) => bytes.sum(),
         None => bytes.max().unwrap_or(0).min(BLOCK_BYTES),
     }

@@ -9,12 +9,14 @@ use arrow_schema::SchemaRef;
 use crate::error::DataError;
 
 /// What is read as one piece, by one reader: a row group, a range of bytes of a file, a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
     /// Where that is known without reading it.
     pub rows: Option<u64>,
     /// What it takes in memory, as well as that can be told.
     pub bytes: u64,
+    /// What its reader has in memory besides, while it reads.
+    pub held: u64,
 }
 
 /// Whether a reader is to go on.

@@ -51,9 +51,9 @@ impl Subset {
             let (all, _) = subset.counts[unit];
             let rows = subset.selected(unit);
             if rows > 0 {
-                let bytes = subset.source.units()[unit].bytes;
+                let Unit { bytes, held, .. } = subset.source.units()[unit];
                 let bytes = (u128::from(bytes) * u128::from(rows) / u128::from(all.max(1))) as u64;
-                subset.units.push(Unit { rows: Some(rows), bytes });
+                subset.units.push(Unit { rows: Some(rows), bytes, held });
                 subset.places.push(unit);
             }
         }

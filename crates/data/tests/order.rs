@@ -21,7 +21,10 @@ struct Data {
 
 impl Data {
     fn units(&self) -> Vec<Unit> {
-        self.rows.iter().map(|rows| Unit { rows: self.counted.then_some(*rows), bytes: rows * 8 }).collect()
+        self.rows
+            .iter()
+            .map(|rows| Unit { rows: self.counted.then_some(*rows), bytes: rows * 8, ..Unit::default() })
+            .collect()
     }
 
     fn times(&self, row: Row) -> usize {

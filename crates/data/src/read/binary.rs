@@ -39,6 +39,7 @@ pub(crate) fn open(
     let unit = |group: &Range<usize>| Unit {
         rows: Some(group.len() as u64),
         bytes: files[group.clone()].iter().map(|file| file.size).sum(),
+        ..Unit::default()
     };
     let units = groups.iter().map(unit).collect();
     // A file of 2 GiB and more is a value that only large offsets reach.

@@ -66,7 +66,7 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, options: ImageOpti
             Some((height, width)) => (group.len() * height * width * mode.channels()) as u64,
             None => packed * 8,
         };
-        Unit { rows: Some(group.len() as u64), bytes }
+        Unit { rows: Some(group.len() as u64), bytes, ..Unit::default() }
     };
     let units = groups.iter().map(unit).collect();
     let size = options.size;

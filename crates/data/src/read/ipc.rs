@@ -68,12 +68,12 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, options: IpcOption
         match opened {
             Some(Opened::File { batches, .. }) => {
                 for (number, block) in batches.iter().enumerate() {
-                    units.push(Unit { rows: None, bytes: block.bodyLength().max(0) as u64 });
+                    units.push(Unit { bytes: block.bodyLength().max(0) as u64, ..Unit::default() });
                     places.push((index, Some(number)));
                 }
             }
             Some(Opened::Stream { .. }) => {
-                units.push(Unit { rows: None, bytes: files[index].size });
+                units.push(Unit { bytes: files[index].size, ..Unit::default() });
                 places.push((index, None));
             }
             None => {}

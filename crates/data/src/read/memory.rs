@@ -49,7 +49,9 @@ impl Range {
             None => Field::new("id", DataType::Int64, false),
         };
         let rows = (0..n.div_ceil(*per_unit)).map(|unit| (*n - unit * per_unit).min(*per_unit));
-        let units = rows.map(|rows| Unit { rows: Some(rows), bytes: rows * 8 * elements.max(1) as u64 }).collect();
+        let units = rows
+            .map(|rows| Unit { rows: Some(rows), bytes: rows * 8 * elements.max(1) as u64, ..Unit::default() })
+            .collect();
         Ok(Self { schema: Arc::new(Schema::new(vec![field])), units, options })
     }
 }
@@ -109,6 +111,7 @@ impl Blocks {
         let unit = |block: &RecordBatch| Unit {
             rows: Some(block.num_rows() as u64),
             bytes: block.get_array_memory_size() as u64,
+            ..Unit::default()
         };
         Ok(Self { units: blocks.iter().map(unit).collect(), schema, blocks })
     }

@@ -116,7 +116,11 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, _options: NumpyOpt
         };
         for begin in (0..rows).step_by(step) {
             let range = begin..rows.min(begin + step);
-            units.push(Unit { rows: Some(range.len() as u64), bytes: range.len() as u64 * header.row_bytes() });
+            units.push(Unit {
+                rows: Some(range.len() as u64),
+                bytes: range.len() as u64 * header.row_bytes(),
+                ..Unit::default()
+            });
             places.push((index, range));
         }
     }

@@ -25,6 +25,8 @@ use crate::source::{ColumnReader, Flow, Unit};
 
 /// What is read of the end of a file at first: the metadata of most.
 const TAIL: u64 = 128 << 10;
+/// Writers end a page when it has come to this.
+const USUAL_PAGE: u64 = 1 << 20;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -109,13 +111,15 @@ impl ParquetReader {
             let Some(metadata) = metadata else { continue };
             let keep = self.may_hold(&self.files[index], metadata)?;
             let mask = ProjectionMask::roots(metadata.parquet_schema(), self.roots(metadata));
+            let is_local = self.files[index].storage.local_path().is_some();
             for (group, row_group) in metadata.metadata().row_groups().iter().enumerate() {
                 if !keep[group] || row_group.num_rows() == 0 {
                     continue;
                 }
                 let bytes = chunks(row_group, &mask).map(decoded).sum();
                 let rows = self.filter.is_empty().then_some(row_group.num_rows() as u64);
-                units.push(Unit { rows, bytes });
+                let held = chunks(row_group, &mask).map(|chunk| held(chunk, is_local)).sum();
+                units.push(Unit { rows, bytes, held });
                 places.push((index, group));
             }
         }
@@ -171,6 +175,13 @@ fn decoded(chunk: &ColumnChunkMetaData) -> u64 {
         Type::BYTE_ARRAY => chunk.unencoded_byte_array_data_bytes().map_or(0, |bytes| bytes.max(0) as u64 + 4 * values),
     };
     decoded.max(chunk.uncompressed_size().max(0) as u64)
+}
+
+/// Of a column, a page is in memory while its values are taken out; one that is elsewhere is fetched whole before.
+fn held(chunk: &ColumnChunkMetaData, is_local: bool) -> u64 {
+    let page = (chunk.uncompressed_size().max(0) as u64).min(USUAL_PAGE);
+    let fetched = if is_local { 0 } else { chunk.compressed_size().max(0) as u64 };
+    page + fetched
 }
 
 impl ParquetReader {

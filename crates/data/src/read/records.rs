@@ -113,7 +113,7 @@ impl Extent {
             Some(end) => end.saturating_sub(self.begin),
             None => files[self.file].size * 4,
         };
-        Unit { rows: None, bytes: bytes * times }
+        Unit { bytes: bytes * times, ..Unit::default() }
     }
 
     /// Hands over pieces that hold whole records, each with its offset in the plain text, until `take` says false.

@@ -142,7 +142,7 @@ pub(crate) fn open(
     let own = Arc::new(Schema::new(columns.into_iter().map(field).collect::<Vec<_>>()));
     let layout = Layout::new(&own, &files, common.include_paths);
     let places: Vec<usize> = (0..files.len()).filter(|index| found[*index].is_some()).collect();
-    let units = places.iter().map(|index| Unit { rows: None, bytes: files[*index].size }).collect();
+    let units = places.iter().map(|index| Unit { bytes: files[*index].size, ..Unit::default() }).collect();
     let reader = TfRecordReader { files: files.clone(), places, own, layout };
     Ok(FileSource { schema: reader.layout.schema(), units, files, damages, reader: Box::new(reader) })
 }

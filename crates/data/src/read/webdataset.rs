@@ -105,7 +105,7 @@ pub(crate) fn open(
     let own = Arc::new(Schema::new(fields));
     let layout = Layout::new(&own, &files, common.include_paths);
     let places: Vec<usize> = (0..files.len()).filter(|index| found[*index].is_some()).collect();
-    let units = places.iter().map(|index| Unit { rows: None, bytes: files[*index].size }).collect();
+    let units = places.iter().map(|index| Unit { bytes: files[*index].size, ..Unit::default() }).collect();
     let suffixes = options.suffixes;
     let reader = WebDatasetReader { files: files.clone(), places, own, layout, kinds, suffixes };
     Ok(FileSource { schema: reader.layout.schema(), units, files, damages, reader: Box::new(reader) })
