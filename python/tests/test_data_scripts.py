@@ -72,8 +72,9 @@ def test_pictures_stream_through_a_pool_into_training_within_the_budget(
     # What the processes take without data is torch, in the driver, in the worker and in what those are forked from.
     without_data = 1.2 * GIGABYTE
     if LONG:
-        _, small = run_example(scripts, 4, "image_pipeline.py", "--data-size-gb=0.001", *arguments[1:])
-        without_data = small.peak
+        # Such a run is so short that its peak is not always among the samples.
+        small = [run_example(scripts, 4, "image_pipeline.py", "--data-size-gb=0.001", *arguments[1:]) for _ in range(4)]
+        without_data = max(memory.peak for _, memory in small)
     assert memory.peak < without_data + GIGABYTE, memory
 
 

@@ -21,6 +21,8 @@ use crate::source::{Flow, Source};
 
 /// So much of the budget is for what was freed and not given back yet.
 const FREED: u64 = 8;
+/// So much is for what functions hold, in processes of their own, where there are any.
+const FUNCTIONS: u64 = 4;
 /// And at most so much for the piece whose turn it is, whatever those after it have read.
 const HEADROOM: u64 = 4;
 /// To give memory back costs, and what was given back must be had again.
@@ -129,7 +131,9 @@ impl Stream {
         let reading = Reading { pipeline, batch: batch.max(1), chunk, mixed_by };
         let is_shared = pieces.first().is_some_and(|first| reading.is_shared(first));
         let state = State { missing: if is_shared { reading.batch } else { 0 }, ..State::default() };
-        let budget = options.budget - options.budget / FREED;
+        let has_functions = reading.pipeline.transforms.iter().any(|one| !one.shares_memory());
+        let functions = if has_functions { options.budget / FUNCTIONS } else { 0 };
+        let budget = options.budget - options.budget / FREED - functions;
         let largest = pieces.iter().map(|piece| pieces::in_hand(piece, &*reading.pipeline.source)).max().unwrap_or(0);
         let shared = Arc::new(Shared {
             reading,
