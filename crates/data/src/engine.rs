@@ -8,7 +8,7 @@
 //! ENGINE-4: an error comes in its turn, after every block before it, and ends the stream.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -27,8 +27,8 @@ const FUNCTIONS: u64 = 4;
 const HEADROOM: u64 = 4;
 /// To give memory back costs, and what was given back must be had again.
 const SMALLEST_TRIM: u64 = 4 << 20;
-/// The C library keeps freed memory for the next block, up to this, until it is given back here.
-const KEPT: i32 = 16 << 20;
+/// The C library keeps freed memory for the next block until it is given back here: so much of the budget, and at most this.
+const KEPT: u64 = 256 << 20;
 /// The largest that it takes: a block's columns must not be mapped one by one.
 const LARGEST_NOT_MAPPED: i32 = 32 << 20;
 
@@ -125,7 +125,7 @@ struct Slot {
 
 impl Stream {
     pub fn start(pipeline: Pipeline, pieces: Vec<Piece>, options: StreamOptions) -> Stream {
-        keep_freed();
+        keep_freed((options.budget / FREED).clamp(SMALLEST_TRIM, KEPT));
         let threads = options.threads.clamp(1, pieces.len().max(1));
         let StreamOptions { batch, chunk, mixed_by, .. } = options;
         let reading = Reading { pipeline, batch: batch.max(1), chunk, mixed_by };
@@ -330,15 +330,14 @@ impl Drop for Ending<'_> {
 /// Without it each freed block goes back to the kernel at once, and every page of the next one is made and cleared anew, which took a
 /// fifth of the CPU of reading Parquet. What one thread has freed must be there for another, or each would keep its own. It holds for all
 /// that the process allocates.
-fn keep_freed() {
-    static ONCE: Once = Once::new();
+fn keep_freed(bytes: u64) {
     // SAFETY: it only sets numbers of the allocator, and may be called at any time.
     #[cfg(target_env = "gnu")]
-    ONCE.call_once(|| unsafe {
+    unsafe {
         nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, LARGEST_NOT_MAPPED);
-        nix::libc::mallopt(nix::libc::M_TRIM_THRESHOLD, KEPT);
+        nix::libc::mallopt(nix::libc::M_TRIM_THRESHOLD, bytes as i32);
         nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1);
-    });
+    }
 }
 
 /// Between what is still in use, too, where glibc gives back nothing by itself.
@@ -350,8 +349,12 @@ fn give_back() {
     }
 }
 
-/// Without the room that was made for more rows than came.
+/// Without the room that was made for more rows than came, where that is worth a copy.
 fn shrunk(block: RecordBatch) -> RecordBatch {
+    let (filled, taken) = (bytes_of(&block), block.get_array_memory_size() as u64);
+    if taken.saturating_sub(filled) < filled / 3 {
+        return block;
+    }
     let (schema, mut columns, rows) = block.into_parts();
     columns.iter_mut().for_each(|column| column.shrink_to_fit());
     // SAFETY: these are the parts of a block, and their values are what they were.
