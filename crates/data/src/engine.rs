@@ -28,7 +28,7 @@ const HEADROOM: u64 = 4;
 /// To give memory back costs, and what was given back must be had again.
 const SMALLEST_TRIM: u64 = 4 << 20;
 /// The C library keeps freed memory for the next block until it is given back here: so much of the budget, and at most this.
-const KEPT: u64 = 256 << 20;
+const KEPT: u64 = 32 << 20;
 /// The largest that it takes: a block's columns must not be mapped one by one.
 const LARGEST_NOT_MAPPED: i32 = 32 << 20;
 

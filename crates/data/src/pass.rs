@@ -19,7 +19,7 @@ const LARGEST_WINDOW: u64 = 64 << 20;
 const CHUNKS: u64 = 128;
 const CHUNK_ROWS: (u64, u64) = (256, 16_384);
 /// A function has a chunk in its hands, and twice what it makes of it.
-const CHUNK_BYTES: u64 = 8 << 20;
+const CHUNK_BYTES: u64 = 4 << 20;
 
 /// What is streamed, in which order, to whom.
 #[derive(Clone, Debug, Default, Deserialize)]
