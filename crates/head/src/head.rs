@@ -186,7 +186,9 @@ impl Head {
                 return self.refuse(asker, failure);
             }
         };
-        if !self.takes_over(&spec, &asker) {
+        // A check is part of its run: only an earlier head of the same `fit` may have left one running.
+        let part_of = if let Asker::Run(of) = &asker { self.runs.get(of).map(|of| &of.spec) } else { Some(&spec) };
+        if part_of.is_none_or(|spec| spec.continues.is_none()) {
             opened.history.nodes.clear();
         }
         let (name, now) = (spec.name.clone(), self.outside.now());
@@ -224,15 +226,6 @@ impl Head {
             let _ = self.stop_run(id, "it is not wanted any more".to_owned(), true);
         } else if let Decision::Placed(shares) = decision {
             self.start(id, shares);
-        }
-    }
-
-    /// Whether an earlier head of the same `fit` may have left something running; a check is part of its run.
-    fn takes_over(&self, spec: &RunSpec, asker: &Asker) -> bool {
-        let continues = |spec: &RunSpec| spec.continues.is_some();
-        match asker {
-            Asker::Run(of) => self.runs.get(of).is_some_and(|of| continues(&of.spec)),
-            Asker::Driver(_) | Asker::Trial(..) => continues(spec),
         }
     }
 

@@ -22,7 +22,7 @@ impl Experiment {
             // A function that goes on after it was told to stop is told again.
             return self.decide(trial, number, Verdict::Stop, "it was told to stop".to_owned(), out);
         }
-        if let Some(missing) = self.missing(trial) {
+        if let Some(missing) = self.missing(trial, number) {
             return self.end_by(ExperimentEnd::Failed(missing), out);
         }
         if let Some(reason) = self.rule_hit(trial) {
@@ -53,11 +53,12 @@ impl Experiment {
         }
     }
 
-    /// What the scheduler or a rule of the user's looks at, and this report has not.
-    fn missing(&self, trial: TrialId) -> Option<String> {
+    /// What the scheduler looks at, and this report has not; or a rule of the user's, and not even the first one has it.
+    fn missing(&self, trial: TrialId, number: u64) -> Option<String> {
         let result = self.trials[trial.0 as usize].last.as_ref()?;
+        let is_first = number == 1 && result.get("done") != Some(&Value::Bool(true));
         let compared = self.options.requires.iter().map(|name| (name, "without which the scheduler cannot compare"));
-        let rules = self.options.stop.iter().map(|(name, _)| (name, "which `stop` is to look at"));
+        let rules = self.options.stop.iter().filter(|_| is_first).map(|(name, _)| (name, "which `stop` is to look at"));
         let (name, why) = compared.chain(rules).find(|(name, _)| result.find(name).is_none())?;
         let words = Some(words_of(result)).filter(|words| !words.is_empty()).unwrap_or("nothing of its own".to_owned());
         Some(format!("trial {} reported {words} and no `{name}`, {why}", trial.0))
