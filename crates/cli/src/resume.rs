@@ -65,8 +65,9 @@ impl Resume {
 fn refuse_ended_or_live(location: &str, record: &RunRecord) -> Result<(), Failure> {
     let name = &record.name;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    if record.is_live(now) {
-        let owner = &record.owner;
+    let owner = &record.owner;
+    // One that is ending is waited for where the run is started.
+    if record.is_live(now) && !owner.is_ending() {
         let message = format!("`{name}` is live: process {} on {}", owner.pid, owner.host);
         let hint = format!("`carril status {name}` shows how it stands, `carril stop-run {name}` stops it");
         return Err(Failure::new(ErrorCode::RunLive, message).hint(hint));

@@ -1,16 +1,18 @@
 //! Runs on real storage: a local path, or a local directory that is mirrored to storage elsewhere.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use carril_core::tune::Mode;
 use carril_core::tune::spec::{SchedulerSpec, SearcherSpec};
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, ExperimentFiles, ExperimentRecord, Fact, History, Journal, JournalRecord, Owner, PythonFilesystem,
-    ReportFiles, RunDirectory, RunRecord, Storage, StoreError, take_epoch,
+    BlobStore, EXPERIMENT, ExperimentFiles, ExperimentRecord, Fact, History, Journal, JournalRecord, Owner,
+    PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage, StoreError, take_epoch,
 };
 use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus, Value};
+use serde::Deserialize;
 
 use crate::mirror::Mirror;
 use crate::outside::{
@@ -51,6 +53,7 @@ impl Disk for RealDisk {
         let OpenExperiment { id, spec, .. } = request;
         let place = RunSpec { name: spec.name.clone(), storage_path: spec.storage_path.clone(), ..spec.run.clone() };
         let storage = self.storage(&place)?;
+        wait_for_ending_owner(&storage, EXPERIMENT)?;
         let (path, mut mirror) = match storage.local_path() {
             Some(path) => (path.to_owned(), None),
             None => {
@@ -77,6 +80,11 @@ impl Disk for RealDisk {
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
         let OpenRequest { id, spec, config, now } = request;
         let storage = self.storage(spec)?;
+        let is_trial = spec.trial.is_some();
+        // Who has an experiment has its trials.
+        if !is_trial {
+            wait_for_ending_owner(&storage, "run.json")?;
+        }
         let (path, mut mirror) = match storage.local_path() {
             Some(path) => (path.to_owned(), None),
             None => {
@@ -99,12 +107,10 @@ impl Disk for RealDisk {
             kept: still_kept(&path, &storage, &wanted),
             asked,
         };
-        let is_trial = spec.trial.is_some();
         let begins = is_trial && mirror.is_none() && !path.exists();
         let mut directory =
             RunDirectory::create(&path, storage.location(), record, spec.on_existing, is_trial && mirror.is_none())
                 .map_err(explain)?;
-        // Who has an experiment has its trials.
         let taken = if is_trial { Some(0) } else { take_epoch(&storage, &self.owner)? };
         let Some(epoch) = taken else {
             let message =
@@ -155,6 +161,20 @@ impl ExperimentDisk for ExperimentFiles {
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure> {
         Ok(ExperimentFiles::end(self, status, reason, at)?)
     }
+}
+
+/// A driver that starts again at once finds the head of the one before still ending.
+fn wait_for_ending_owner(storage: &Storage, record: &str) -> Result<(), Failure> {
+    let found = match storage.local_path() {
+        // What is wrong with the place is said where it is opened.
+        Some(path) => fs::read(path.join(record)).ok(),
+        None => storage.read(record)?,
+    };
+    let record: serde_json::Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    if let Ok(owner) = Owner::deserialize(&record["owner"]) {
+        owner.wait_if_ending();
+    }
+    Ok(())
 }
 
 fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {

@@ -44,7 +44,7 @@ pub fn run(driver: u32, limits: Limits) -> ExitCode {
 
 async fn serve(driver: u32, limits: Limits) -> Result<(), Failure> {
     become_reaper().map_err(trouble("become a subreaper"))?;
-    let driver = carril_agent::process_end(driver).map_err(trouble("watch the driver"))?;
+    let driver_end = carril_agent::process_end(driver).map_err(trouble("watch the driver"))?;
     sweep();
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| internal(&format!("no random bytes: {error}")))?;
@@ -59,11 +59,11 @@ async fn serve(driver: u32, limits: Limits) -> Result<(), Failure> {
     };
     let spool = large.as_ref().unwrap_or(&directory).path().join("spool");
     let (shutdown, mut asked) = watch::channel(false);
-    let (head, agent) = start(directory.path(), &spool, limits, shutdown)?;
+    let (head, agent) = start(directory.path(), &spool, Owner::this_process().ends_with(driver), limits, shutdown)?;
     let mut signals = PreemptionSignals::new().map_err(trouble("listen to signals"))?;
     say_ready(directory.path());
     tokio::select! {
-        _ = driver => {}
+        _ = driver_end => {}
         _ = asked.wait_for(|asked| *asked) => {}
         _ = signals.until_ended(&head, &agent) => {}
     }
@@ -106,6 +106,7 @@ impl PreemptionSignals {
 fn start(
     directory: &Path,
     spool: &Path,
+    owner: Owner,
     limits: Limits,
     shutdown: watch::Sender<bool>,
 ) -> Result<(HeadHandle, AgentHandle), Failure> {
@@ -114,7 +115,7 @@ fn start(
     let (head_socket, agent_socket) = (listen("head.sock")?, listen("agent.sock")?);
     let node = NodeId::new("local");
     let (orders, order_queue) = mpsc::unbounded_channel();
-    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone(), owner: Owner::this_process() };
+    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone(), owner };
     let head = carril_head::start(HashMap::from([(node.clone(), orders)]), Arc::new(disk));
     let config = AgentConfig {
         directory: directory.to_owned(),

@@ -270,7 +270,8 @@ fn now() -> f64 {
 
 fn owner(fields: &Metrics) -> Option<Owner> {
     let pid = u32::try_from(integer(fields, "pid")?).ok()?;
-    Some(Owner { host: text(fields, "host")?, boot: text(fields, "boot")?, pid, start: integer(fields, "start")? })
+    let (host, boot, start) = (text(fields, "host")?, text(fields, "boot")?, integer(fields, "start")?);
+    Some(Owner { host, boot, pid, start, driver: None })
 }
 
 fn text(fields: &Metrics, key: &str) -> Option<String> {

@@ -1,8 +1,15 @@
 //! Who runs a run: a process on a host since a moment, so that a dead owner is never mistaken for a live one.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+/// An owner whose driver has gone ends within a second; a machine that is short of time takes longer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked whether it has.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -12,12 +19,20 @@ pub struct Owner {
     pub pid: u32,
     /// In clock ticks since the boot: a pid that is used again has another.
     pub start: u64,
+    /// The process with which the owner ends, with its start: the driver of a private head.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<(u32, u64)>,
 }
 
 impl Owner {
     pub fn this_process() -> Self {
         let pid = std::process::id();
-        Self { host: hostname(), boot: boot_id(), pid, start: start_time(pid).unwrap_or(0) }
+        Self { host: hostname(), boot: boot_id(), pid, start: start_time(pid).unwrap_or(0), driver: None }
+    }
+
+    /// It ends with the process of this pid.
+    pub fn ends_with(self, driver: u32) -> Self {
+        Self { driver: Some((driver, start_time(driver).unwrap_or(0))), ..self }
     }
 
     /// Whether the owner is alive; `None` when that cannot be seen from this host.
@@ -26,6 +41,20 @@ impl Owner {
             return None;
         }
         Some(self.boot == boot_id() && start_time(self.pid) == Some(self.start))
+    }
+
+    /// Whether it is still there, and about to end: its driver has gone.
+    pub fn is_ending(&self) -> bool {
+        let gone = |(pid, start): (u32, u64)| start_time(pid) != Some(start);
+        self.driver.is_some_and(gone) && self.is_alive() == Some(true)
+    }
+
+    /// Waits for the end of one that is ending: what it had is free then. Any other is not waited for.
+    pub fn wait_if_ending(&self) {
+        let until = Instant::now() + PATIENCE;
+        while self.is_ending() && Instant::now() < until {
+            thread::sleep(LOOK);
+        }
     }
 }
 
@@ -59,5 +88,16 @@ mod tests {
         assert_eq!(Owner { start: me.start + 1, ..me.clone() }.is_alive(), Some(false));
         assert_eq!(Owner { boot: "other".into(), ..me.clone() }.is_alive(), Some(false));
         assert_eq!(Owner { host: "elsewhere".into(), ..me }.is_alive(), None);
+    }
+
+    #[test]
+    fn it_is_ending_when_its_driver_has_gone_and_it_has_not() {
+        let me = Owner::this_process();
+        let (pid, start) = (me.pid, me.start);
+        let gone = Owner { driver: Some((pid, start + 1)), ..me.clone() };
+        assert!(gone.is_ending());
+        assert!(!Owner { start: start + 1, ..gone }.is_ending(), "it has ended");
+        assert!(!me.clone().ends_with(pid).is_ending(), "its driver is there");
+        assert!(!me.is_ending(), "it has none");
     }
 }
