@@ -209,6 +209,15 @@ def test_a_command_that_is_not_there_is_told_with_exit_code_2(scripts: Scripts) 
     assert script.output == "error: `no-such-command` is not found\n"
 
 
+def test_a_script_in_the_place_of_the_command_is_told_with_the_way_out(scripts: Scripts, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import ray")
+    script = scripts.start_command(*AS_RAY, str(path))
+    assert script.finish() == 2
+    way = f"hint: `carril as-ray -- python {path}`\n"
+    assert script.output == f"error: cannot run `{path}`: Permission denied (os error 13)\n{way}"
+
+
 @pytest.mark.parametrize("code", [0, 1, 7, 255])
 def test_the_exit_code_is_the_commands(scripts: Scripts, code: int) -> None:
     script = scripts.start(f"import sys; sys.exit({code})", before=AS_RAY)

@@ -25,6 +25,7 @@ def test_the_names_are_carrils_own_under_every_path_that_scripts_use(scripts: Sc
         from ray.tune.analysis.experiment_analysis import ExperimentAnalysis as Oldest
         from ray.tune.callback import Callback as OfModule
         from ray.tune.error import TuneError as OfError
+        from ray.tune.execution.placement_groups import PlacementGroupFactory
         from ray.tune.experiment import Trial
         from ray.tune.experiment.trial import Trial as OfTrial
         from ray.tune.integration.ray_train import TuneReportCallback
@@ -48,6 +49,7 @@ def test_the_names_are_carrils_own_under_every_path_that_scripts_use(scripts: Sc
         from ray.tune.suggest.hyperopt import HyperOptSearch as OlderHyperOpt
         from ray.tune.suggest.optuna import OptunaSearch as OlderOptuna
         from ray.tune.suggest.suggestion import ConcurrencyLimiter as OldestLimiter
+        from ray.tune.syncer import SyncConfig
         from ray.tune.trainable import Trainable as OfTrainables
         from ray.tune.trainable.util import with_parameters
         from ray.tune.trial import Trial as OlderTrial
@@ -62,6 +64,8 @@ def test_the_names_are_carrils_own_under_every_path_that_scripts_use(scripts: Sc
             ExperimentAnalysis is ours.ExperimentAnalysis is Older is Oldest,
             Callback is OfModule is ours.Callback,
             TuneError is OfError,
+            PlacementGroupFactory is ours.PlacementGroupFactory,
+            SyncConfig is tune.SyncConfig,
             CLIReporter is OfReporters,
             Trial is OfTrial is OlderTrial,
             ASHAScheduler is AsyncHyperBandScheduler is ours.schedulers.ASHAScheduler,

@@ -213,6 +213,8 @@ def test_what_a_person_sees() -> None:
     ds = data.range(5)
     ds.count()
     assert repr(ds) == "Dataset(range(5), num_rows=5, schema={id: int64})"
+    made = "MaterializedDataset(range(5) -> limit(3), num_rows=3, schema={id: int64})"
+    assert repr(ds.limit(3).materialize()) == made
     assert "<table>" in ds._repr_html_()
     with pytest.raises(TypeError, match="`count\\(\\)` counts its rows"):
         len(ds)

@@ -124,6 +124,38 @@ def test_the_modules_of_ray_data_are_there(scripts: Scripts) -> None:
     assert values(output) == {"same": "True", "module": "True"}
 
 
+def test_a_source_as_it_is_written_for_ray(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import numpy as np
+        import pyarrow as pa
+        import ray
+        from ray.data.block import Block, BlockMetadata
+        from ray.data.datasource import Datasource, ReadTask
+
+        class Squares(Datasource):
+            def __init__(self, n):
+                self.n = n
+
+            def estimate_inmemory_data_size(self):
+                return 8 * self.n
+
+            def get_read_tasks(self, parallelism, per_task_row_limit=None):
+                def block(numbers) -> Block:
+                    return pa.table({"n": numbers, "square": numbers**2})
+
+                parts = np.array_split(np.arange(self.n), 3)
+                metadata = [BlockMetadata(len(part), 8 * len(part), None, None) for part in parts]
+                return [ReadTask(lambda part=part: [block(part)], known) for part, known in zip(parts, metadata)]
+
+        ds = ray.data.read_datasource(Squares(10))
+        print(f"sum={sum(row['square'] for row in ds.iter_rows())}")
+        """,
+        before=(CARRIL, "as-ray", "--"),
+    )
+    assert values(output) == {"sum": "285"}
+
+
 def test_a_run_goes_on_behind_what_it_has_read_of_a_large_window(scripts: Scripts) -> None:
     """More rows than are gathered together: the place inside a window is of several parts."""
     output = scripts.run(

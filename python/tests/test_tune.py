@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -559,14 +559,22 @@ def test_what_a_trial_reserves_may_depend_on_its_config(storage: Path) -> None:
 
 
 def test_trials_and_their_directories_may_be_named(storage: Path) -> None:
+    class Names(tune.Callback):
+        told: ClassVar[list[str]] = []
+
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            self.told.append(str(trial))
+
     grid = search(
         storage,
         quadratic(),
         {"x": tune.grid_search([1, 2])},
         trial_name_creator=lambda trial: f"mine_{trial.config['x']}",
         trial_dirname_creator=lambda trial: f"directory_{trial.config['x']}",
+        callbacks=[Names()],
     )
     assert [Path(result.path).name for result in grid] == ["directory_1", "directory_2"]
+    assert sorted(Names.told) == ["mine_1", "mine_2"]
 
 
 def test_a_trial_that_failed_may_go_on_or_begin_anew(storage: Path) -> None:

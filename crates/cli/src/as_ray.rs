@@ -39,7 +39,10 @@ impl AsRay {
         let own = std::env::current_exe().map_err(|error| format!("cannot find the carril command itself: {error}"))?;
         let is_ray = self.command[0] == "ray";
         let program = if is_ray { Some(own.clone()) } else { find_program(&self.command[0]) };
-        let program = program.ok_or_else(|| format!("`{}` is not found", self.command[0].to_string_lossy()))?;
+        let named = self.command[0].to_string_lossy();
+        let way =
+            if named.ends_with(".py") { format!("\nhint: `carril as-ray -- python {named}`") } else { String::new() };
+        let program = program.ok_or_else(|| format!("`{named}` is not found{way}"))?;
         let python = python_of(&program, &own);
         let names = names_directory(&python, &own)?;
         let script = Script::of(&program, &self.command);
@@ -66,7 +69,7 @@ impl AsRay {
             command.env("CARRIL_HEAD", socket);
         }
         let error = command.exec();
-        Err(format!("cannot run `{}`: {error}", self.command[0].to_string_lossy()))
+        Err(format!("cannot run `{named}`: {error}{way}"))
     }
 }
 

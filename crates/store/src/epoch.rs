@@ -37,7 +37,8 @@ mod tests {
     fn epoch_1_of_many_at_once_one_gets_each_number() {
         let directory = tempfile::tempdir().unwrap();
         let run = Storage::local(directory.path());
-        let owners = (0..8).map(|start| Owner { host: "host".into(), boot: "boot".into(), pid: 1, start, driver: None });
+        let owners =
+            (0..8).map(|start| Owner { host: "host".into(), boot: "boot".into(), pid: 1, start, driver: None });
         let taken: Vec<Option<u64>> = std::thread::scope(|scope| {
             let threads: Vec<_> = owners
                 .map(|owner| {

@@ -214,7 +214,9 @@ class Dataset(DataIterator):
 
     def materialize(self) -> "Dataset":
         """The same rows, read and held in memory."""
-        return MaterializedDataset(Plan(Memory(tuple(self._all_blocks()), self._plan.origin.name)))
+        made = MaterializedDataset(Plan(Memory(tuple(self._all_blocks()), self._plan.name)))
+        made._open()
+        return made
 
     def count(self) -> int:
         opened = self._open()

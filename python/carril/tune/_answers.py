@@ -97,6 +97,7 @@ class Answers:
             trainable_name=self._plan.trainable_name,
             local_path=path,
             resources=dict(made["resources"]),
+            custom_trial_name=made["name"] if self._plan.tune_config.trial_name_creator else None,
         )
         self._trials[number] = trial
         self._numbers[made["id"]] = number

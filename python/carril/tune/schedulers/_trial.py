@@ -31,9 +31,13 @@ class Trial:
     local_path: str | None = None
     resources: dict[str, float] = field(default_factory=dict)
     error: str | None = None
+    # From `trial_name_creator`.
+    custom_trial_name: str | None = None
 
     @property
     def trial_name(self) -> str:
+        if self.custom_trial_name is not None:
+            return self.custom_trial_name
         return f"{self.trainable_name}_{self.trial_id}" if self.trainable_name else self.trial_id
 
     @property

@@ -89,7 +89,6 @@ __getattr__ = _missing.attributes(
         "RandomSeedConfig",
         "RowBasedFileDatasink",
         "aggregate",
-        "block",
         "expressions",
         "grouped_data",
         "llm",
@@ -98,5 +97,5 @@ __getattr__ = _missing.attributes(
         "range_table",
         "set_progress_bars",
     ),
-    ("context", "dataset", "datasource", "iterator"),
+    ("block", "context", "dataset", "datasource", "iterator"),
 )

@@ -1,0 +1,5 @@
+"""`ray.tune.execution.placement_groups`."""
+
+from carril.tune import PlacementGroupFactory
+
+__all__ = ["PlacementGroupFactory"]
