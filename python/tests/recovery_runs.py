@@ -86,9 +86,12 @@ def learner() -> Callable[[dict[str, Any]], str]:
             else:
                 signal.pthread_kill(main.ident, signal.SIGALRM)
 
-        def due(step: int, place: str) -> bool:
+        def wanted(step: int, place: str) -> bool:
             # From that step on: a thread may come too late for a call that is over in a moment.
-            return bool(asked) and asked["place"] == place and step >= asked["step"] and not fired()
+            return bool(asked) and asked["place"] == place and step >= asked["step"]
+
+        def due(step: int, place: str) -> bool:
+            return wanted(step, place) and not fired()
 
         def fired() -> bool:
             return os.path.exists(asked["witness"])
@@ -120,13 +123,12 @@ def learner() -> Callable[[dict[str, Any]], str]:
 
         def meet(step: int, place: str, collective: Any) -> None:
             """A collective in which one rank dies: the others come when it is there."""
-            if not due(step, place):
-                return collective()
-            if rank == asked["rank"]:
+            if due(step, place) and rank == asked["rank"]:
                 fire_once_inside(step, place)
-                return collective()
-            while not fired() or takes_a_while:
-                time.sleep(0.002)
+            elif first == 0 and wanted(step, place) and rank != asked["rank"]:
+                # Also where it has fired already: it may live for a while yet.
+                while not fired() or takes_a_while:
+                    time.sleep(0.002)
             return collective()
 
         torch.manual_seed(7)
