@@ -14,7 +14,7 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -206,6 +206,15 @@ class Scripts:
         """The directories of heads that are there now."""
         root = self.runtime / f"carril-{os.geteuid()}"
         return sorted(os.listdir(root)) if root.exists() else []
+
+    def function_arrives(self, besides: Sequence[str]) -> None:
+        """Waits until a head has the function of a run, which is submitted next; not one of these directories."""
+        root = self.runtime / f"carril-{os.geteuid()}"
+
+        def arrived() -> bool:
+            return any(one not in besides and any(root.glob(f"{one}/blobs/*")) for one in self.heads_directories())
+
+        wait_until(arrived, "a head with a function", self.heads_directories)
 
     def close(self) -> None:
         try:

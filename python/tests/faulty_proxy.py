@@ -118,6 +118,7 @@ class FaultyProxy:
         self._struck: dict[str, tuple[int, int]] = {}
         self._count = 0
         self._one = (0, "")
+        self._first: tuple[re.Pattern[str], str] | None = None
         self.holds: list[Hold] = []
         self._refused: list[tuple[re.Pattern[str], int, str]] = []
         self._dark_until = 0.0
@@ -151,6 +152,11 @@ class FaultyProxy:
         """The number-th request from here on gets this fault."""
         with self._lock:
             self._one = (self._count + number, fault)
+
+    def strike_first(self, pattern: str, fault: str) -> None:
+        """The first request from here on whose `METHOD path` matches gets this fault."""
+        with self._lock:
+            self._first = (re.compile(pattern), fault)
 
     def black_out(self, seconds: float) -> None:
         """Every connection is cut, and every new one, for so long."""
@@ -264,6 +270,9 @@ class FaultyProxy:
             self._count += 1
             if self._count == self._one[0]:
                 return self._one[1]
+            if self._first is not None and self._first[0].search(f"{method} {path}"):
+                fault, self._first = self._first[1], None
+                return fault
             struck = [fault for fault in FAULTS if self._rates.get(fault) and self._is_struck(fault)]
         return struck[0] if struck else ""
 

@@ -134,7 +134,7 @@ def test_what_a_head_has_left_that_died_with_its_driver_is_swept_at_the_next_sta
 
 def test_a_driver_that_starts_again_waits_for_the_head_of_the_killed_one(scripts: Scripts) -> None:
     killed, _ = start_family(scripts)
-    (directory,) = scripts.heads_directories()
+    before = scripts.heads_directories()
     head = killed.head().pid
     os.kill(head, signal.SIGSTOP)  # it takes its time to end
     os.kill(killed.pid, signal.SIGKILL)
@@ -145,12 +145,7 @@ def test_a_driver_that_starts_again_waits_for_the_head_of_the_killed_one(scripts
         run = train.RunConfig(name="family")
         print("returned", train.DataParallelTrainer(lambda: 7, run_config=run).fit().return_value)
     """)
-
-    def has_its_function() -> bool:
-        root = scripts.runtime / f"carril-{os.geteuid()}"
-        return any(other != directory and any(root.glob(f"{other}/blobs/*")) for other in scripts.heads_directories())
-
-    wait_until(has_its_function, "the new head has the function of its run", lambda: again.output)
+    scripts.function_arrives(besides=before)
     os.kill(head, signal.SIGCONT)
     assert again.finish() == 0, again.output
     assert "returned 7" in again.output

@@ -10,7 +10,7 @@ import own_filesystems
 import pyarrow.fs
 import pytest
 from checkpoint_runs import saves
-from driver_scripts import Scripts, scripts_fixture, wait_until  # noqa: F401
+from driver_scripts import Script, Scripts, scripts_fixture, wait_until  # noqa: F401
 from runs import fit
 from s3_server import (  # noqa: F401
     BUCKET,
@@ -68,19 +68,39 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scripts]:
     made.close()
 
 
-def cut(scripts: Scripts, place: Place) -> str:
-    """The URI of a run whose driver was killed when its third checkpoint was there."""
+def start(scripts: Scripts, place: Place) -> tuple[Script, str]:
+    """A run whose third checkpoint is there, and its URI."""
     script = scripts.start(SCRIPT, place.uri)
     wait_until(
         lambda: any(key.endswith("/checkpoint_000002/.manifest.json") for key in place.objects()),
         "the third checkpoint",
         lambda: script.output,
     )
+    (name,) = {key.partition("/")[0] for key in place.objects()}
+    return script, f"{place.uri}/{name}"
+
+
+def cut(scripts: Scripts, place: Place) -> str:
+    """The URI of a run whose driver was killed when its third checkpoint was there."""
+    script, uri = start(scripts, place)
     os.kill(script.pid, signal.SIGKILL)
     assert script.finish() == -signal.SIGKILL
     script.is_alone()
-    (name,) = {key.partition("/")[0] for key in place.objects()}
-    return f"{place.uri}/{name}"
+    return uri
+
+
+def test_what_the_head_of_a_killed_driver_writes_last_is_waited_for(scripts: Scripts, place: Place) -> None:
+    killed, uri = start(scripts, place)
+    before, head = scripts.heads_directories(), killed.head().pid
+    os.kill(head, signal.SIGSTOP)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.finish() == -signal.SIGKILL
+    again = scripts.start(RESTORES, uri)
+    scripts.function_arrives(besides=before)
+    os.kill(head, signal.SIGCONT)
+    assert again.finish() == 0, again.output
+    assert "returned=3" in again.output
+    killed.is_alone()
 
 
 def test_a_run_in_s3_comes_back_on_an_empty_disk(scripts: Scripts, elsewhere: Scripts, place: Place) -> None:

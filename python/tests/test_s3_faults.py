@@ -71,9 +71,7 @@ def test_each_request_of_a_run_may_fail_once(proxied: Proxied, place: Place) -> 
     assert fired > 0.9 * len(numbers) * (len(FAULTS) if LONG else 1)
 
 
-def test_what_is_sent_twice_because_the_answer_was_cut_is_there_once_and_right(
-    proxied: Proxied, place: Place, tmp_path: Path
-) -> None:
+def saves_a_large_file() -> Callable[..., Any]:
     def function(config: dict[str, Any]) -> None:
         import os
 
@@ -85,11 +83,32 @@ def test_what_is_sent_twice_because_the_answer_was_cut_is_there_once_and_right(
             file.write(b"".join(number.to_bytes(8, "big") for number in range(6 << 20)))
         train.report({}, checkpoint=train.Checkpoint(directory))
 
+    return function
+
+
+def is_stored(place: Place, tmp_path: Path, name: str) -> bool:
+    stored = (place.directory / name / "checkpoint_000000" / "model").read_bytes()
+    return stored == (tmp_path / "big" / "model").read_bytes()
+
+
+def test_what_is_sent_twice_because_the_answer_was_cut_is_there_once_and_right(
+    proxied: Proxied, place: Place, tmp_path: Path
+) -> None:
     proxy = proxied(rates={RESET_RESPONSE: 0.2, RESET_REQUEST: 0.1})
-    fit(function, place.uri, workers=1, config={"place": str(tmp_path)}, name="twice")
+    fit(saves_a_large_file(), place.uri, workers=1, config={"place": str(tmp_path)}, name="twice")
     assert proxy.injected[RESET_RESPONSE] and proxy.injected[RESET_REQUEST], proxy.injected
-    stored = (place.directory / "twice" / "checkpoint_000000" / "model").read_bytes()
-    assert stored == (tmp_path / "big" / "model").read_bytes()
+    assert is_stored(place, tmp_path, "twice")
+
+
+@pytest.mark.parametrize("fault", [RESET_RESPONSE, RESET_REQUEST, SLOW_DOWN])
+def test_a_large_file_is_finished_once_where_the_answer_to_that_was_lost(
+    proxied: Proxied, place: Place, tmp_path: Path, fault: str
+) -> None:
+    proxy = proxied()
+    proxy.strike_first(r"POST .*uploadId=", fault)
+    result = fit(saves_a_large_file(), place.uri, workers=1, config={"place": str(tmp_path)}, name="finished")
+    assert proxy.injected[fault] == 1 and len(proxy.seen(r"POST .*uploadId=")) == 2, proxy.injected
+    assert result.restarts == [] and is_stored(place, tmp_path, "finished")
 
 
 def test_a_download_that_is_cut_is_completed_and_never_handed_out_in_part(

@@ -53,14 +53,9 @@ impl Disk for RealDisk {
         let OpenExperiment { id, spec, .. } = request;
         let place = RunSpec { name: spec.name.clone(), storage_path: spec.storage_path.clone(), ..spec.run.clone() };
         let storage = self.storage(&place)?;
-        wait_for_ending_owner(&storage, EXPERIMENT)?;
-        let (path, mut mirror) = match storage.local_path() {
-            Some(path) => (path.to_owned(), None),
-            None => {
-                let path = self.spool.join(id.as_str()).join("experiment");
-                (path.clone(), Some(Mirror::of_experiment(storage.clone(), &path)?))
-            }
-        };
+        let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("experiment"), Path::to_owned);
+        let open = || Mirror::of_experiment(storage.clone(), &path);
+        let mut mirror = opened_behind_its_owner(&storage, &path.join(EXPERIMENT), open)?;
         let record = record_of(request, &self.owner);
         let (on_existing, goes_on) = (spec.run.on_existing, spec.goes_on);
         let opened = ExperimentFiles::open(&path, storage.location(), record, on_existing, goes_on);
@@ -81,18 +76,9 @@ impl Disk for RealDisk {
         let OpenRequest { id, spec, config, now } = request;
         let storage = self.storage(spec)?;
         let is_trial = spec.trial.is_some();
-        // Who has an experiment has its trials.
-        if !is_trial {
-            wait_for_ending_owner(&storage, "run.json")?;
-        }
-        let (path, mut mirror) = match storage.local_path() {
-            Some(path) => (path.to_owned(), None),
-            None => {
-                let path = self.spool.join(id.as_str()).join("run");
-                let mirror = Mirror::open(storage.clone(), &path)?;
-                (path, Some(mirror))
-            }
-        };
+        let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("run"), Path::to_owned);
+        let mut mirror =
+            opened_behind_its_owner(&storage, &path.join("run.json"), || Mirror::open(storage.clone(), &path))?;
         let mut asked = serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null);
         let wanted = to_keep(&mut asked);
         let record = RunRecord {
@@ -163,18 +149,24 @@ impl ExperimentDisk for ExperimentFiles {
     }
 }
 
-/// A driver that starts again at once finds the head of the one before still ending.
-fn wait_for_ending_owner(storage: &Storage, record: &str) -> Result<(), Failure> {
-    let found = match storage.local_path() {
-        // What is wrong with the place is said where it is opened.
-        Some(path) => fs::read(path.join(record)).ok(),
-        None => storage.read(record)?,
-    };
-    let record: serde_json::Value = found.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    if let Ok(owner) = Owner::deserialize(&record["owner"]) {
-        owner.wait_if_ending();
+/// The mirror of what is kept elsewhere. A driver that starts again at once finds the head of the one before still ending:
+/// its end is waited for, and what it wrote last is fetched.
+fn opened_behind_its_owner(
+    storage: &Storage,
+    record: &Path,
+    open: impl Fn() -> Result<Mirror, StoreError>,
+) -> Result<Option<Mirror>, Failure> {
+    let fetched = || if storage.local_path().is_none() { open().map(Some) } else { Ok(None) };
+    let mirror = fetched()?;
+    let content = fs::read(record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let content: serde_json::Value = content.unwrap_or_default();
+    match Owner::deserialize(&content["owner"]) {
+        Ok(owner) if owner.is_ending() => {
+            owner.wait_for_end();
+            Ok(fetched()?)
+        }
+        _ => Ok(mirror),
     }
-    Ok(())
 }
 
 fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {

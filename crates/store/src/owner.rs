@@ -49,8 +49,8 @@ impl Owner {
         self.driver.is_some_and(gone) && self.is_alive() == Some(true)
     }
 
-    /// Waits for the end of one that is ending: what it had is free then. Any other is not waited for.
-    pub fn wait_if_ending(&self) {
+    /// Waits for the end of one that is ending: what it had is free then.
+    pub fn wait_for_end(&self) {
         let until = Instant::now() + PATIENCE;
         while self.is_ending() && Instant::now() < until {
             thread::sleep(LOOK);

@@ -40,7 +40,7 @@ impl Options {
     }
 }
 
-/// Lets nobody in without credentials, nor into a bucket that is not there.
+/// Lets nobody in without credentials, nor into a bucket or to an upload that is not there.
 struct Existing(PathBuf);
 
 #[async_trait::async_trait]
@@ -48,6 +48,12 @@ impl S3Access for Existing {
     async fn check(&self, request: &mut S3AccessContext<'_>) -> S3Result<()> {
         if request.credentials().is_none() {
             return Err(s3_error!(AccessDenied, "no credentials were given"));
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let upload = query.split('&').find_map(|pair| pair.strip_prefix("uploadId="));
+        // The server below takes one that has been finished for somebody else's.
+        if upload.is_some_and(|id| !self.0.join(format!(".upload-{id}.json")).exists()) {
+            return Err(s3_error!(NoSuchUpload, "the upload is not known, or was finished"));
         }
         match request.s3_path() {
             S3Path::Bucket { bucket } | S3Path::Object { bucket, .. }
