@@ -207,14 +207,14 @@ class Scripts:
         root = self.runtime / f"carril-{os.geteuid()}"
         return sorted(os.listdir(root)) if root.exists() else []
 
-    def function_arrives(self, besides: Sequence[str]) -> None:
-        """Waits until a head has the function of a run, which is submitted next; not one of these directories."""
+    def arrives(self, pattern: str, besides: Sequence[str]) -> None:
+        """Waits until a head has such a file in its directory; not one of these heads."""
         root = self.runtime / f"carril-{os.geteuid()}"
 
         def arrived() -> bool:
-            return any(one not in besides and any(root.glob(f"{one}/blobs/*")) for one in self.heads_directories())
+            return any(one not in besides and any(root.glob(f"{one}/{pattern}")) for one in self.heads_directories())
 
-        wait_until(arrived, "a head with a function", self.heads_directories)
+        wait_until(arrived, f"a head with `{pattern}`", self.heads_directories)
 
     def close(self) -> None:
         try:

@@ -145,7 +145,7 @@ def test_a_driver_that_starts_again_waits_for_the_head_of_the_killed_one(scripts
         run = train.RunConfig(name="family")
         print("returned", train.DataParallelTrainer(lambda: 7, run_config=run).fit().return_value)
     """)
-    scripts.function_arrives(besides=before)
+    scripts.arrives("blobs/*", besides=before)  # the function, and the run is submitted
     os.kill(head, signal.SIGCONT)
     assert again.finish() == 0, again.output
     assert "returned 7" in again.output

@@ -89,14 +89,16 @@ def cut(scripts: Scripts, place: Place) -> str:
     return uri
 
 
-def test_what_the_head_of_a_killed_driver_writes_last_is_waited_for(scripts: Scripts, place: Place) -> None:
+def test_a_run_in_s3_goes_on_while_the_head_of_the_killed_driver_is_still_ending(
+    scripts: Scripts, place: Place
+) -> None:
     killed, uri = start(scripts, place)
     before, head = scripts.heads_directories(), killed.head().pid
     os.kill(head, signal.SIGSTOP)
     os.kill(killed.pid, signal.SIGKILL)
     assert killed.finish() == -signal.SIGKILL
     again = scripts.start(RESTORES, uri)
-    scripts.function_arrives(besides=before)
+    scripts.arrives("spool/*/run/run.json", besides=before)
     os.kill(head, signal.SIGCONT)
     assert again.finish() == 0, again.output
     assert "returned=3" in again.output
