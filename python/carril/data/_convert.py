@@ -25,7 +25,8 @@ def to_array(given: Any) -> "numpy.ndarray[Any, Any]":
         _, dtype, memory, shape = given
         if not len(memory):
             return numpy.empty(shape, dtype)
-        return numpy.frombuffer(memory, dtype).reshape(shape)
+        made = numpy.frombuffer(memory, dtype)
+        return made if len(shape) == 1 else made.reshape(shape)
     if given[0] == "ragged":
         return _objects([None if part is None else to_array(part) for part in given[1]])
     return _objects(given[1])
