@@ -28,7 +28,7 @@ const HEADROOM: u64 = 4;
 /// To give memory back costs, and what was given back must be had again.
 const SMALLEST_TRIM: u64 = 4 << 20;
 /// The C library keeps freed memory for the next block until it is given back here: so much of the budget, and at most this.
-const KEPT: u64 = 32 << 20;
+const KEPT: u64 = 64 << 20;
 /// The largest that it takes: a block's columns must not be mapped one by one.
 const LARGEST_NOT_MAPPED: i32 = 32 << 20;
 
@@ -176,7 +176,7 @@ impl Stream {
                 }
                 drop(state);
                 shared.room.notify_all();
-                if trims {
+                if trims && freed() > shared.trimmed_every {
                     give_back();
                 }
                 return Ok(Next::Block(turn, done, block));
@@ -338,6 +338,18 @@ fn keep_freed(bytes: u64) {
         nix::libc::mallopt(nix::libc::M_TRIM_THRESHOLD, bytes as i32);
         nix::libc::mallopt(nix::libc::M_ARENA_MAX, 1);
     }
+}
+
+/// What was freed and the C library has kept.
+fn freed() -> u64 {
+    // SAFETY: it only counts, and may be called at any time. The count is cut to 32 bits; `mallinfo2`, which does not do that, is missing
+    // in older C libraries.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        nix::libc::mallinfo().fordblks as u32 as u64
+    }
+    #[cfg(not(target_env = "gnu"))]
+    0
 }
 
 /// Between what is still in use, too, where glibc gives back nothing by itself.
