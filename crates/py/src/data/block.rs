@@ -133,14 +133,12 @@ impl Block {
 
     /// A column for numpy, as `export` tells.
     fn column<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
-        let field = self.batch.schema().field(number).clone();
-        export::column(py, self.batch.column(number), &field, self.is_own)
+        export::column(py, self.batch.column(number), self.batch.schema_ref().field(number), self.is_own)
     }
 
     /// A column as Python's own values.
     fn values<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyList>> {
-        let field = self.batch.schema().field(number).clone();
-        export::values(py, self.batch.column(number), &field)
+        export::values(py, self.batch.column(number), self.batch.schema_ref().field(number))
     }
 
     fn to_ipc<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
