@@ -75,7 +75,6 @@ impl Disk for RealDisk {
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
         let OpenRequest { id, spec, config, now } = request;
         let storage = self.storage(spec)?;
-        let is_trial = spec.trial.is_some();
         let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("run"), Path::to_owned);
         let mut mirror =
             opened_behind_its_owner(&storage, &path.join("run.json"), || Mirror::open(storage.clone(), &path))?;
@@ -93,10 +92,12 @@ impl Disk for RealDisk {
             kept: still_kept(&path, &storage, &wanted),
             asked,
         };
+        let is_trial = spec.trial.is_some();
         let begins = is_trial && mirror.is_none() && !path.exists();
         let mut directory =
             RunDirectory::create(&path, storage.location(), record, spec.on_existing, is_trial && mirror.is_none())
                 .map_err(explain)?;
+        // Who has an experiment has its trials.
         let taken = if is_trial { Some(0) } else { take_epoch(&storage, &self.owner)? };
         let Some(epoch) = taken else {
             let message =

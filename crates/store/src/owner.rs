@@ -1,15 +1,14 @@
 //! Who runs a run: a process on a host since a moment, so that a dead owner is never mistaken for a live one.
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde::{Deserialize, Serialize};
 
-/// An owner whose driver has gone ends within a second; a machine that is short of time takes longer.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is looked whether it has.
-const LOOK: Duration = Duration::from_millis(5);
+/// An owner whose driver has gone ends within a second; a machine that is short of time takes longer. In milliseconds.
+const PATIENCE: u16 = 20_000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
@@ -51,9 +50,17 @@ impl Owner {
 
     /// Waits for the end of one that is ending: what it had is free then.
     pub fn wait_for_end(&self) {
-        let until = Instant::now() + PATIENCE;
-        while self.is_ending() && Instant::now() < until {
-            thread::sleep(LOOK);
+        // SAFETY: the call takes a pid and flags and returns a new descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid as libc::pid_t, 0) };
+        if fd < 0 {
+            return;
+        }
+        // SAFETY: the descriptor is new and ours alone.
+        let process = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        // The pid may have been another's by then.
+        if self.is_ending() {
+            // An interrupted wait is a short one: who goes on looks at the owner again.
+            let _ = poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], PollTimeout::from(PATIENCE));
         }
     }
 }
