@@ -185,3 +185,29 @@ def test_a_searcher_of_the_users_hears_of_every_trial_once_though_its_driver_was
     assert records.read_text().count('"event": "ended"') == ended, "it was killed in the middle"
     go.touch()
     assert "heard 8" in scripts.run(text)
+
+
+@pytest.mark.usefixtures("head")
+def test_a_trial_that_failed_may_go_on_or_begin_anew(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        latest = tune.get_checkpoint()
+        first = latest.to_dict()["step"] + 1 if latest is not None else 0
+        tune.report({"loss": 1.0, "first": first}, checkpoint=Checkpoint.from_dict({"step": first}))
+        if not os.path.exists(config["go"]):
+            raise ValueError("not yet")
+
+    for restart in (False, True):
+        place, go = storage / f"restart_{restart}", storage / f"go_{restart}"
+        grid = search(place, train, {"go": str(go)})
+        assert grid.num_errors == 1
+        go.touch()
+        tuner = Tuner.restore(
+            str(place / "search"),
+            train,
+            resume_errored=not restart,
+            restart_errored=restart,
+            run_config=RunConfig(verbose=0),
+        )
+        grid = tuner.fit()
+        assert grid.num_errors == 0 and len(grid) == 1
+        assert grid[0].metrics["first"] == (0 if restart else 1)
