@@ -139,8 +139,11 @@ impl Agent {
 
     fn start_group(&mut self, group: v1::Group) {
         let keys: Vec<WorkerKey> = group.ranks.iter().map(|rank| key_of(&group, *rank)).collect();
-        let place = SavePlace::of(&group, &self.world.spool(), |hash| self.world.blob_path(hash));
-        if let Some(last) = self.places.insert(RunId::new(group.run_id.clone()), place) {
+        let run = RunId::new(group.run_id.clone());
+        let last = self.places.remove(&run);
+        let place = SavePlace::of(&group, &self.world.spool(), last.as_ref(), |hash| self.world.blob_path(hash));
+        self.places.insert(run, place);
+        if let Some(last) = last {
             self.world.forget(last, Forget::Attempt);
         }
         let pool = pool_of(&group);

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use carril_proto::v1;
 use carril_store::{PythonFilesystem, Storage, StoreError, StoredFile, Take};
 use carril_types::{Attempt, ErrorCode, Failure, Rank};
+use tokio::sync::watch;
 
 /// What is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,11 +32,13 @@ pub struct SavePlace {
     pub run: Option<PathBuf>,
     pub storage: String,
     pub filesystem: Option<PythonFilesystem>,
+    /// Who removes something of the run listens to this as long.
+    removals: watch::Sender<()>,
 }
 
 impl SavePlace {
-    /// `spool` is this agent's place for runs that are kept elsewhere.
-    pub fn of(group: &v1::Group, spool: &Path, blob: impl Fn(&str) -> Option<PathBuf>) -> Self {
+    /// `spool` is this agent's place for runs that are kept elsewhere, `last` the place of the run's attempt before.
+    pub fn of(group: &v1::Group, spool: &Path, last: Option<&Self>, blob: impl Fn(&str) -> Option<PathBuf>) -> Self {
         let filesystem = group.filesystem.clone().and_then(|filesystem| python_filesystem(filesystem, blob));
         let local = filesystem.is_none() && group.storage == group.run_directory;
         let run = local.then(|| PathBuf::from(&group.run_directory));
@@ -44,7 +47,9 @@ impl SavePlace {
             None => spool.join(&group.run_id),
         };
         let goes_on = local && group.trial.is_some();
-        Self { spool, attempt: Attempt(group.attempt), goes_on, run, storage: group.storage.clone(), filesystem }
+        let removals = last.map_or_else(watch::Sender::default, |last| last.removals.clone());
+        let (attempt, storage) = (Attempt(group.attempt), group.storage.clone());
+        Self { spool, attempt, goes_on, run, storage, filesystem, removals }
     }
 
     pub fn of_rank(&self, iteration: u64, rank: Rank) -> PathBuf {
@@ -78,6 +83,16 @@ impl SavePlace {
     /// Files that are in the run's storage already are looked at when every rank has written its own.
     pub fn prepare_in_place(&self, rank: Rank) -> v1::Shard {
         shard(rank, PathBuf::new(), Vec::new())
+    }
+
+    /// A removal has begun, and is under way until the answer is dropped.
+    pub fn begin_removal(&self) -> watch::Receiver<()> {
+        self.removals.subscribe()
+    }
+
+    /// What is on its way out still takes room, which the next checkpoint may need.
+    pub async fn removals_end(&self) {
+        self.removals.closed().await;
     }
 
     pub fn forget(&self, what: Forget) {
@@ -139,5 +154,27 @@ pub fn is_trouble(error: &StoreError) -> bool {
             _ => source.raw_os_error() != Some(nix::libc::ELOOP),
         },
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_removals_is_that_of_all_attempts() {
+        let group = v1::Group { run_id: "run".into(), ..Default::default() };
+        let first = SavePlace::of(&group, Path::new("spool"), None, |_| None);
+        first.removals_end().await;
+        let removals = [first.begin_removal(), first.begin_removal()];
+        let second = SavePlace::of(&group, Path::new("spool"), Some(&first), |_| None);
+        drop(first);
+        let waiting = tokio::spawn(async move { second.removals_end().await });
+        for removal in removals {
+            tokio::task::yield_now().await;
+            assert!(!waiting.is_finished());
+            drop(removal);
+        }
+        waiting.await.unwrap();
     }
 }

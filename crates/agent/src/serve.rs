@@ -336,7 +336,11 @@ impl World for RealNode {
                 return;
             }
         }
-        tokio::task::spawn_blocking(move || place.forget(what));
+        let removal = place.begin_removal();
+        tokio::task::spawn_blocking(move || {
+            place.forget(what);
+            drop(removal);
+        });
     }
 }
 

@@ -73,6 +73,7 @@ impl v1::worker_server::Worker for WorkerService {
         if request.in_place {
             in_place = request.directory;
         } else {
+            place.removals_end().await;
             let (from, place) = (PathBuf::from(request.directory), place.clone());
             let take = move || place.take(iteration, rank, &from, request.r#move);
             let result = tokio::task::spawn_blocking(take).await.map_err(|error| to_status(cut_short(error)))?;
