@@ -575,3 +575,21 @@ def test_trials_and_their_directories_may_be_named(storage: Path) -> None:
     )
     assert [Path(result.path).name for result in grid] == ["directory_1", "directory_2"]
     assert sorted(told) == ["mine_1", "mine_2"]
+
+
+def test_the_last_table_shows_the_last_report_of_each_trial(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for seconds, iteration in ((1.0, 1), (61.0, 7)):
+            tune.report({"loss": config["x"], "time_total_s": seconds, "training_iteration": iteration})
+
+    for reports in (False, True):
+        Tuner(
+            train,
+            param_space={"x": tune.grid_search([1, 2])},
+            tune_config=TuneConfig(metric="loss", mode="min"),
+            run_config=RunConfig(
+                name=f"search_{reports}", storage_path=str(storage), callbacks=[tune.Callback()] if reports else []
+            ),
+        ).fit()
+        rows = [line.split() for line in capsys.readouterr().out.splitlines() if " terminated " in line]
+        assert [row[2:] for row in rows] == [["1", "7", "1:01", "1"], ["2", "7", "1:01", "2"]]

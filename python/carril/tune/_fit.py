@@ -190,14 +190,17 @@ class _Watch(Follower):
         self._console.trial(view)
         return view
 
+    def _learnt(self, number: int, metrics: dict[str, Any], iterations: int) -> None:
+        # One that goes on from another trial counts from there.
+        reached = metrics.get("training_iteration") or iterations
+        self._changed(number, metrics=metrics, iterations=reached, seconds=float(metrics.get("time_total_s") or 0.0))
+
     def _on_trial_event(self, number: int, kind: str, event: dict[str, Any]) -> None:
         view = self._views[number]
         if kind == "output":
             self._console.output(view.name, event["text"])
         elif kind in ("reported", "progress"):
-            metrics = event["metrics"]
-            seconds = float(metrics.get("time_total_s") or 0.0)
-            self._changed(number, metrics=metrics, iterations=event["iteration"], seconds=seconds)
+            self._learnt(number, event["metrics"], event["iteration"])
             if kind == "reported" and self._driver_error is None:
                 with self._console.paused():
                     self._answers.reported(number, event)
@@ -211,7 +214,7 @@ class _Watch(Follower):
 
     def _on_trial_ended(self, number: int, event: dict[str, Any]) -> None:
         if event["metrics"]:
-            self._changed(number, metrics=event["metrics"], iterations=event["iterations"])
+            self._learnt(number, event["metrics"], event["iterations"])
         if self._driver_error is None:
             with self._console.paused():
                 self._answers.ended(number, event)
