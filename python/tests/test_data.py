@@ -1,6 +1,8 @@
 """Data sets as a user has them: made, changed, looked at, split."""
 
 import math
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -225,9 +227,37 @@ def test_bad_input_is_told_at_once(tmp_path: Any) -> None:
         data.read_parquet(str(tmp_path / "missing.parquet"))
     with pytest.raises(CarrilError, match="`batch_format='rows'`"):
         data.range(3).iter_batches(batch_format="rows")
-    with pytest.raises(CarrilError, match="`batch_size=0`"):
-        data.range(3).iter_batches(batch_size=0)
     with pytest.raises(CarrilError, match="`concurrency=0`"):
         data.range(3).map_batches(lambda batch: batch, concurrency=0)
     with pytest.raises(ValueError, match="the data set is empty"):
         data.from_items([]).take_batch()
+
+
+@pytest.mark.parametrize(
+    ("told", "wrong"),
+    [
+        ("`batch_size=0` is no number of rows", lambda ds: ds.iter_batches(batch_size=0)),
+        ("`batch_size=0` is no number of rows", lambda ds: ds.map_batches(lambda batch: batch, batch_size=0)),
+        ("`batch_size='all'` is no number of rows", lambda ds: ds.map_batches(lambda batch: batch, batch_size="all")),
+        ("`limit(-1)` is no number of rows", lambda ds: ds.limit(-1)),
+        ("`limit(2.5)` is no number of rows", lambda ds: ds.limit(2.5)),
+        ("`repartition(0)` is no number of blocks", lambda ds: ds.repartition(0)),
+        ("`target_num_rows_per_block=-1` is no", lambda ds: ds.repartition(target_num_rows_per_block=-1)),
+        ("`split(0)` is no number of parts", lambda ds: ds.split(0)),
+        ("`streaming_split('two')` is no number of parts", lambda ds: ds.streaming_split("two")),
+        ("`range(True)` is no number of rows", lambda ds: data.range(True)),
+        ("`seed=-1` is no seed", lambda ds: ds.random_shuffle(seed=-1)),
+        ("`seed='a'` is no seed", lambda ds: ds.train_test_split(0.5, shuffle=True, seed="a")),
+    ],
+)
+def test_what_is_no_number_is_told_at_once(told: str, wrong: Callable[[Any], Any]) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        wrong(data.range(3))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    two = np.int64(2)
+    ds = data.range(np.int32(6)).random_shuffle(seed=np.uint8(7))
+    assert ids(ds) == ids(data.range(6).random_shuffle(seed=7))
+    assert [len(batch["id"]) for batch in ds.iter_batches(batch_size=two)] == [2, 2, 2]
+    assert len(ds.limit(two).take_all()) == len(ds.split(two)) == ds.repartition(two).num_blocks() == 2

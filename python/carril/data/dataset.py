@@ -11,6 +11,7 @@ from carril._native import Block
 from carril.data import _convert, _parts, _progress, _write
 from carril.data._functions import Operation, operation
 from carril.data._later import METHODS
+from carril.data._numbers import seed_of, whole
 from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan, Read, Subset, Union
 from carril.data._schema import Schema
 from carril.data.context import DataContext
@@ -124,7 +125,10 @@ class Dataset(DataIterator):
         A class is made once in each process. `batch_size=None` is what was read in one go.
         """
         _convert.check_format(batch_format)
-        rows = None if isinstance(batch_size, str) else batch_size
+        if batch_size is None or batch_size == "default":
+            rows = None
+        else:
+            rows = whole(batch_size, 1, f"batch_size={batch_size!r}", "rows")
         return self._then(operation("map_batches", fn, options, batch_size=rows, batch_format=batch_format))
 
     def add_column(
@@ -161,15 +165,14 @@ class Dataset(DataIterator):
 
     def random_shuffle(self, *, seed: int | None = None, **_: Any) -> "Dataset":
         """The rows mixed: all of them where they fit into 64 MB and an eighth of the budget, otherwise window by window."""
-        return Dataset(replace(self._settled()._plan, shuffle="rows", seed=seed))
+        return Dataset(replace(self._settled()._plan, shuffle="rows", seed=seed_of(seed)))
 
     def randomize_block_order(self, *, seed: int | None = None, **_: Any) -> "Dataset":
         """What is read as one piece changes places; its rows stay together."""
-        return Dataset(replace(self._settled()._plan, shuffle="units", seed=seed))
+        return Dataset(replace(self._settled()._plan, shuffle="units", seed=seed_of(seed)))
 
     def limit(self, limit: int) -> "Dataset":
-        if limit < 0:
-            raise ConfigError(f"`limit({limit})` is no number of rows")
+        limit = whole(limit, 0, f"limit({limit!r})", "rows")
         there = self._plan.limit
         limit = limit if there is None else min(limit, there)
         return Dataset(replace(self._plan, limit=limit)) if self._opened is None else replace_limit(self, limit)
@@ -195,18 +198,24 @@ class Dataset(DataIterator):
         """So many blocks, or blocks of so many rows."""
         if (num_blocks is None) == (target_num_rows_per_block is None):
             raise ConfigError("`repartition` wants either `num_blocks` or `target_num_rows_per_block`")
+        if num_blocks is not None:
+            num_blocks = whole(num_blocks, 1, f"repartition({num_blocks!r})", "blocks")
+        else:
+            told = f"target_num_rows_per_block={target_num_rows_per_block!r}"
+            target_num_rows_per_block = whole(target_num_rows_per_block, 1, told, "rows")
         source = self.random_shuffle() if shuffle else self
 
         def make() -> list[Block]:
-            whole = Block.concat(blocks) if (blocks := list(source._all_blocks())) else None
-            if whole is None:
+            blocks = list(source._all_blocks())
+            if not blocks:
                 return []
+            rows = Block.concat(blocks)
             if num_blocks is None:
                 assert target_num_rows_per_block is not None
-                bounds = [*range(0, len(whole), target_num_rows_per_block), len(whole)]
+                bounds = [*range(0, len(rows), target_num_rows_per_block), len(rows)]
             else:
-                bounds = [len(whole) * number // num_blocks for number in range(num_blocks + 1)]
-            return [whole.slice(begin, end - begin) for begin, end in itertools.pairwise(bounds)]
+                bounds = [len(rows) * number // num_blocks for number in range(num_blocks + 1)]
+            return [rows.slice(begin, end - begin) for begin, end in itertools.pairwise(bounds)]
 
         return self._derive("repartition", make)
 
@@ -323,23 +332,22 @@ class Dataset(DataIterator):
 
     def split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> "list[Dataset]":
         """`n` data sets, of equal size or as equal as can be."""
-        if n < 1:
-            raise ConfigError(f"`split({n})` is no number of parts")
-        whole = self._cut()
-        rows = whole.rows // n * n if equal else whole.rows
-        return whole.ranges([rows * number // n for number in range(n + 1)])
+        n = whole(n, 1, f"split({n!r})", "parts")
+        cut = self._cut()
+        rows = cut.rows // n * n if equal else cut.rows
+        return cut.ranges([rows * number // n for number in range(n + 1)])
 
     def split_at_indices(self, indices: Sequence[int]) -> "list[Dataset]":
         if list(indices) != sorted(indices) or any(index < 0 for index in indices):
             raise ConfigError("`split_at_indices` wants rising indices that are not negative")
-        whole = self._cut()
-        return whole.ranges([0, *(min(index, whole.rows) for index in indices), whole.rows])
+        cut = self._cut()
+        return cut.ranges([0, *(min(index, cut.rows) for index in indices), cut.rows])
 
     def split_proportionately(self, proportions: Sequence[float]) -> "list[Dataset]":
         if not proportions or any(part <= 0 for part in proportions) or sum(proportions) >= 1:
             raise ConfigError("`split_proportionately` wants positive parts whose sum is below 1: the rest is the last")
-        whole = self._cut()
-        return whole.ranges([0, *(int(whole.rows * part) for part in itertools.accumulate(proportions)), whole.rows])
+        cut = self._cut()
+        return cut.ranges([0, *(int(cut.rows * part) for part in itertools.accumulate(proportions)), cut.rows])
 
     def train_test_split(
         self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
@@ -350,13 +358,14 @@ class Dataset(DataIterator):
         """
         if stratify is not None:
             return _parts.stratified(self, stratify, test_size, shuffle, seed)
-        whole = self._cut()
-        test = _parts.test_rows(test_size, whole.rows)
+        cut = self._cut()
+        test = _parts.test_rows(test_size, cut.rows)
         if not shuffle:
-            train, tested = whole.ranges([0, whole.rows - test, whole.rows])
+            train, tested = cut.ranges([0, cut.rows - test, cut.rows])
             return train, tested
-        seed = seed if seed is not None else random.getrandbits(63)
-        train, tested = whole.drawn(test, seed)
+        seed = seed_of(seed)
+        seed = random.getrandbits(63) if seed is None else seed
+        train, tested = cut.drawn(test, seed)
         return train.random_shuffle(seed=seed), tested.random_shuffle(seed=seed)
 
     def _cut(self) -> _parts.Whole:
@@ -368,6 +377,7 @@ class Dataset(DataIterator):
         """One iterator for each of `n` consumers: each reads its own part, and nobody waits for another."""
         from carril.data._split import Shard
 
+        n = whole(n, 1, f"streaming_split({n!r})", "parts")
         seed = self._plan.seed if self._plan.seed is not None else random.getrandbits(63)
         return [Shard(self, n, rank, seed) for rank in range(n)]
 

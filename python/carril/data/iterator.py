@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from carril.data import _convert
+from carril.data._numbers import seed_of, whole
 from carril.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -48,11 +49,10 @@ class DataIterator(ABC):
     ) -> Iterable[Any]:
         """Batches of `batch_size` rows; reading ahead is bounded by memory, not by a number of batches."""
         _convert.check_format(batch_format)
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
-            raise ConfigError(f"`batch_size={batch_size!r}` is no number of rows", hints=["give 1 or more, or `None`"])
+        rows = None if batch_size is None else whole(batch_size, 1, f"batch_size={batch_size!r}", "rows")
 
         def begin() -> Iterator[Any]:
-            blocks = self._blocks(batch_size, drop_last, local_shuffle_buffer_size, local_shuffle_seed)
+            blocks = self._blocks(rows, drop_last, local_shuffle_buffer_size, seed_of(local_shuffle_seed))
             for block in blocks:
                 yield _convert.to_format(block, batch_format)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
 from carril.data import _convert, _filesystem
+from carril.data._numbers import whole
 from carril.data._plan import Derived, Memory, Plan, Read
 from carril.data.dataset import Dataset, MaterializedDataset
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
@@ -273,28 +274,23 @@ def read_ipc(paths: Paths, **options: Any) -> Dataset:
 
 def range(n: int, *, override_num_blocks: int | None = None, **_: Any) -> Dataset:
     """The numbers from 0 to n - 1, in the column `id`."""
-    spec = {"format": "range", "n": _rows(n), **_per_unit(n, override_num_blocks)}
+    n = whole(n, 0, f"range({n!r})", "rows")
+    spec = {"format": "range", "n": n, **_per_unit(n, override_num_blocks)}
     return Dataset(Plan(Read(spec, f"range({n})")))
 
 
 def range_tensor(n: int, *, shape: Sequence[int] = (1,), override_num_blocks: int | None = None, **_: Any) -> Dataset:
     """Tensors of this shape, each full of its number, in the column `data`."""
-    spec = {"format": "range", "n": _rows(n), "shape": list(shape), **_per_unit(n, override_num_blocks)}
+    n = whole(n, 0, f"range_tensor({n!r})", "rows")
+    spec = {"format": "range", "n": n, "shape": list(shape), **_per_unit(n, override_num_blocks)}
     return Dataset(Plan(Read(spec, f"range_tensor({n})")))
 
 
 def _per_unit(n: int, blocks: int | None) -> dict[str, int]:
     if blocks is None:
         return {}
-    if not isinstance(blocks, int) or blocks < 1:
-        raise ConfigError(f"`override_num_blocks={blocks!r}` is no number of blocks", hints=["give 1 or more"])
+    blocks = whole(blocks, 1, f"override_num_blocks={blocks!r}", "blocks")
     return {"per_unit": max(-(-n // blocks), 1)}
-
-
-def _rows(n: int) -> int:
-    if not isinstance(n, int) or n < 0:
-        raise ConfigError(f"`{n!r}` is no number of rows")
-    return n
 
 
 def from_items(items: Sequence[Any], **_: Any) -> Dataset:
