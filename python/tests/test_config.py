@@ -210,6 +210,16 @@ def test_the_sizes_of_a_group() -> None:
     assert elastic.total_resources == {"CPU": 5.0}
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    import numpy as np
+
+    config = ScalingConfig(np.int64(2), resources_per_worker={"CPU": np.int32(3)})  # type: ignore[arg-type,dict-item]
+    assert type(config.num_workers) is int and config.total_resources == {"CPU": 6.0}
+    assert type(FailureConfig(max_failures=np.uint8(1)).max_failures) is int  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="num_workers` is -1"):
+        ScalingConfig(np.int64(-1))  # type: ignore[arg-type]
+
+
 def test_configurations_may_be_dicts() -> None:
     trainer = TorchTrainer(
         nothing,

@@ -7,6 +7,7 @@ is refused by `refuse_unbuilt` when `fit()` begins, so that a script can be writ
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
@@ -29,6 +30,11 @@ class Config:
             if name not in known:
                 raise ConfigTypeError(f"`{cls.__name__}` has no field `{name}`", hints=nearest(name, known))
         return super().__new__(cls)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # A number of numpy's is as good as Python's.
+        is_numpy = type(value).__module__ == "numpy" and getattr(value, "shape", None) == ()
+        super().__setattr__(name, value.item() if is_numpy else value)
 
     def refuse_unbuilt(self) -> None:
         """Raises NotAvailableError for a field that asks for something that is not built yet."""
@@ -124,7 +130,7 @@ class ScalingConfig(Config):
             return
         self._need("resources_per_worker", (dict,), "a dict of numbers by name")
         for name, amount in self.resources_per_worker.items():
-            number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
+            number = isinstance(amount, Real) and not isinstance(amount, bool)
             if not isinstance(name, str) or not number or not amount >= 0:
                 raise ConfigError(
                     f"`ScalingConfig.resources_per_worker` has {name!r}: {amount!r}: an amount is a number, 0 or more"
