@@ -7,6 +7,7 @@ where a rank can be, with a model whose weights must come out the same.
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -81,7 +82,10 @@ def test_memory_that_ran_out_is_named_with_the_limit_and_the_rank(small_cgroup: 
     assert "CODE out-of-memory" in output, output
     headline = next(line for line in output.splitlines() if line.startswith("ERROR"))
     assert "rank 1 failed: the worker process ran out of memory" in headline
-    assert "a limit of 0.39 GiB" in headline and "oom_kill count 2" in headline, "the budget let it try twice"
+    told = re.search(r"a limit of 0\.39 GiB.* oom_kill count (\d+); this process had up to (0\.\d+) GiB", headline)
+    assert told is not None, headline
+    assert int(told[1]) >= 2, "the budget let it try twice, and the kernel may end another one beside it"
+    assert 0.3 < float(told[2]) < 0.5
     assert "out-of-memory" in (tmp_path / "results" / "hungry" / "error.json").read_text()
 
 

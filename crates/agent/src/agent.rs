@@ -489,7 +489,8 @@ impl Agent {
         }
     }
 
-    pub fn on_exited(&mut self, key: &WorkerKey, pid: u32, exit: ExitStatus) {
+    /// `peak_memory` is the most bytes that the process had.
+    pub fn on_exited(&mut self, key: &WorkerKey, pid: u32, exit: ExitStatus, peak_memory: u64) {
         self.pools.values_mut().for_each(|pool| pool.retain(|idle| idle.pid != pid));
         self.leaving.remove(key);
         let key = &self.now.remove(key).unwrap_or_else(|| key.clone());
@@ -518,8 +519,8 @@ impl Agent {
             }
         }
         let out_of_memory = if by_kernel { self.world.memory_limit() } else { String::new() };
-        let exited =
-            v1::WorkerExited { worker: Some(key.clone().into()), code, signal, failure, last_output, out_of_memory };
+        let worker = Some(key.clone().into());
+        let exited = v1::WorkerExited { worker, code, signal, failure, last_output, out_of_memory, peak_memory };
         self.world.to_head(exited.into());
     }
 

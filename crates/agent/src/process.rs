@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use carril_types::ExitStatus;
 use nix::libc;
@@ -55,16 +55,28 @@ pub(crate) fn halted(pid: u32) -> Option<bool> {
     }
 }
 
-/// Waits for a child and collects how it ended.
-pub(crate) async fn exit_of_child(pid: u32) -> ExitStatus {
+/// Waits for a child and collects how it ended, and the most bytes of memory that it had.
+pub(crate) async fn exit_of_child(pid: u32) -> (ExitStatus, u64) {
     let collected = async {
-        let fd = ended(pidfd(pid)?).await?;
-        Ok::<_, io::Error>(waitid(Id::PIDFd(fd.as_fd()), WaitPidFlag::WEXITED)?)
+        // Until it is collected its pid is nobody else's.
+        drop(ended(pidfd(pid)?).await?);
+        collect(Pid::from_raw(pid as i32))
     };
     match collected.await {
-        Ok(WaitStatus::Exited(_, code)) => ExitStatus::Code(code),
-        Ok(WaitStatus::Signaled(_, signal, _)) => ExitStatus::Signal(signal as i32),
+        Ok((WaitStatus::Exited(_, code), peak)) => (ExitStatus::Code(code), peak),
+        Ok((WaitStatus::Signaled(_, signal, _), peak)) => (ExitStatus::Signal(signal as i32), peak),
         // Somebody else has collected it: that it is gone is all that can be known.
-        Ok(_) | Err(_) => ExitStatus::Code(-1),
+        Ok(_) | Err(_) => (ExitStatus::Code(-1), 0),
     }
+}
+
+fn collect(child: Pid) -> io::Result<(WaitStatus, u64)> {
+    let mut status = 0;
+    // SAFETY: a structure of numbers, for which zeros are a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both places are there as long as the call lasts.
+    if unsafe { libc::wait4(child.as_raw(), &mut status, 0, &mut usage) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((WaitStatus::from_raw(child, status)?, usage.ru_maxrss as u64 * 1024))
 }

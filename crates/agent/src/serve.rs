@@ -208,8 +208,8 @@ impl World for RealNode {
         end_sooner_for_memory(pid);
         let (handle, key) = (self.handle.clone(), key.clone());
         tokio::spawn(async move {
-            let exit = exit_of_child(pid).await;
-            handle.tell(move |agent| agent.on_exited(&key, pid, exit));
+            let (exit, peak_memory) = exit_of_child(pid).await;
+            handle.tell(move |agent| agent.on_exited(&key, pid, exit, peak_memory));
         });
     }
 

@@ -182,6 +182,7 @@ fn failure(rank: Rank, kind: &str, texts: Vec<String>, location: String) -> Work
         location,
         exception: serde_json::to_vec(&texts).unwrap_or_default(),
         exit: None,
+        peak_memory: 0,
     }
 }
 

@@ -21,6 +21,6 @@ pub use devices::Devices;
 pub use placement::{Decision, NodeResources, Placement, PlacementRequest, Share};
 pub use reduce::reduce;
 pub use retention::{Kept, Retention, RetentionRule};
-pub use run::{Command, Ending, Event, Outcome, RunMachine, RunOptions, Saving, Timer};
+pub use run::{Command, Ending, Event, OutOfMemory, Outcome, RunMachine, RunOptions, Saving, Timer};
 pub use stacks::{RankStack, summarize};
 pub use waits::WaitKind;

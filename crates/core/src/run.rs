@@ -24,7 +24,7 @@ use carril_types::{Attempt, ErrorCode, Failure, Rank, Restart, RunStatus, Worker
 
 use self::checkpoints::Checkpoints;
 use self::events::progress_of;
-pub use self::events::{Command, Ending, Event, Outcome, Saving, Timer};
+pub use self::events::{Command, Ending, Event, OutOfMemory, Outcome, Saving, Timer};
 use self::preempt::Preemption;
 use self::validate::Validations;
 use crate::budget::Budget;
@@ -236,9 +236,10 @@ impl<R> RunMachine<R> {
             }
             Event::WorkerFailed(failure) => self.on_worker_failed(failure, &mut out),
             Event::WorkerExited { rank, exit, last_output, out_of_memory } => {
-                let mut failure =
-                    WorkerFailure::of_process(rank, report::failure_of_exit(exit, out_of_memory), last_output);
-                failure.exit = Some(exit);
+                let peak_memory = out_of_memory.as_ref().map_or(0, |memory| memory.peak);
+                let told = report::failure_of_exit(exit, out_of_memory);
+                let ended = WorkerFailure::of_process(rank, told, last_output);
+                let failure = WorkerFailure { exit: Some(exit), peak_memory, ..ended };
                 self.on_worker_exited(exit, failure, &mut out);
             }
             Event::Progressed { .. } => {}

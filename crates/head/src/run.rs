@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use carril_core::{Budget, Command, Event, Outcome, RankStack, RunMachine, Share, WaitKind, summarize};
+use carril_core::{Budget, Command, Event, OutOfMemory, Outcome, RankStack, RunMachine, Share, WaitKind, summarize};
 use carril_proto::v1;
 use carril_store::{Fact, JournalRecord, Storage};
 use carril_types::{
@@ -244,7 +244,9 @@ impl Run {
                         rank,
                         exit,
                         last_output: exited.last_output,
-                        out_of_memory: Some(exited.out_of_memory).filter(|counted| !counted.is_empty()),
+                        out_of_memory: Some(exited.out_of_memory)
+                            .filter(|counted| !counted.is_empty())
+                            .map(|counted| OutOfMemory { counted, peak: exited.peak_memory }),
                     },
                 };
                 self.decide(event, outside);

@@ -114,6 +114,7 @@ impl From<v1::WorkerFailure> for WorkerFailure {
             location: failure.location,
             exception: failure.exception,
             exit: failure.exit_code.map(ExitStatus::Code).or(failure.exit_signal.map(ExitStatus::Signal)),
+            peak_memory: 0,
         }
     }
 }

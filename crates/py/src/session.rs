@@ -262,6 +262,7 @@ impl Session {
             location,
             exception: exception.unwrap_or_default(),
             exit: None,
+            peak_memory: 0,
         });
     }
 

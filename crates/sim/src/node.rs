@@ -70,7 +70,7 @@ impl SimNode {
     fn ends(&self, key: &WorkerKey, exit: ExitStatus) {
         if let Some(worker) = lock(&self.workers).all.remove(key) {
             let (key, pid) = (key.clone(), worker.pid);
-            self.to_agent(self.kernel.between(0.001, 0.05), move |agent| agent.on_exited(&key, pid, exit));
+            self.to_agent(self.kernel.between(0.001, 0.05), move |agent| agent.on_exited(&key, pid, exit, 0));
         }
     }
 }

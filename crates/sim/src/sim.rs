@@ -451,7 +451,7 @@ impl Sim {
             self.kernel.note(format!("{key} is killed at place {place}"));
             let exit = carril_types::ExitStatus::Signal(9);
             self.kernel.after(0.01, move |sim| {
-                sim.with_agent(place, life, |agent| agent.on_exited(&key, worker.pid, exit));
+                sim.with_agent(place, life, |agent| agent.on_exited(&key, worker.pid, exit, 0));
             });
         }
     }

@@ -90,7 +90,7 @@ impl Sim {
                 if let Some(worker) = gone {
                     let key = key.clone();
                     self.kernel.after(0.01, move |sim| {
-                        sim.with_agent(place, life, |agent| agent.on_exited(&key, worker.pid, ExitStatus::Code(0)));
+                        sim.with_agent(place, life, |agent| agent.on_exited(&key, worker.pid, ExitStatus::Code(0), 0));
                     });
                 }
             }

@@ -141,6 +141,9 @@ pub struct WorkerFailure {
     /// How the process ended, where that is what was seen of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<ExitStatus>,
+    /// The most bytes that the process had, where the kernel ended it for its memory.
+    #[serde(skip)]
+    pub peak_memory: u64,
 }
 
 impl WorkerFailure {
@@ -154,6 +157,7 @@ impl WorkerFailure {
             location: String::new(),
             exception: Vec::new(),
             exit: None,
+            peak_memory: 0,
         }
     }
 

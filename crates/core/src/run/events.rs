@@ -19,6 +19,15 @@ pub enum Saving {
     Last,
 }
 
+/// What is known of a process that the kernel ended for its memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// What the kernel's counters say.
+    pub counted: String,
+    /// The most bytes that the process had.
+    pub peak: u64,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event<R> {
     /// The placement found room.
@@ -82,8 +91,8 @@ pub enum Event<R> {
         rank: Rank,
         exit: ExitStatus,
         last_output: String,
-        /// What the kernel's counters say, when it was the kernel that ended the process for its memory.
-        out_of_memory: Option<String>,
+        /// When it was the kernel that ended the process for its memory.
+        out_of_memory: Option<OutOfMemory>,
     },
     /// The rank has printed something: it lives.
     Progressed {

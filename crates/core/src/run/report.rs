@@ -2,7 +2,7 @@
 
 use carril_types::{ErrorCode, ExitStatus, Failure, Rank};
 
-use super::{Command, Outcome, RunMachine, Saving, State, WorkerState, ranks_text, release};
+use super::{Command, OutOfMemory, Outcome, RunMachine, Saving, State, WorkerState, ranks_text, release};
 
 impl<R> RunMachine<R> {
     pub(super) fn on_reported(
@@ -77,9 +77,13 @@ fn mismatch(with: &[Rank], absent: &[Rank], iteration: u64) -> Failure {
         .hint("every rank must call `report` as often as the others when a checkpoint is reported")
 }
 
-pub(super) fn failure_of_exit(exit: ExitStatus, out_of_memory: Option<String>) -> Failure {
-    if let Some(counted) = out_of_memory {
-        let message = format!("the worker process ran out of memory and the kernel ended it: {counted}");
+pub(super) fn failure_of_exit(exit: ExitStatus, out_of_memory: Option<OutOfMemory>) -> Failure {
+    if let Some(OutOfMemory { counted, peak }) = out_of_memory {
+        let own = match peak as f64 / (1u64 << 30) as f64 {
+            0.0 => String::new(),
+            gib => format!("; this process had up to {gib:.2} GiB"),
+        };
+        let message = format!("the worker process ran out of memory and the kernel ended it: {counted}{own}");
         return Failure::new(ErrorCode::OutOfMemory, message)
             .hint("raise the memory limit of the job or container, or use less memory per rank");
     }

@@ -97,7 +97,9 @@ impl<R> RunMachine<R> {
             State::Gathering => {
                 let first = &self.failures[0];
                 let silent = failure.exit.is_some() && first.exit.is_none();
-                self.failures.insert(if silent { 0 } else { self.failures.len() }, failure);
+                // For the memory that one has taken the kernel may end another, and that one may be gone sooner.
+                let hungrier = first.peak_memory > 0 && failure.peak_memory > first.peak_memory;
+                self.failures.insert(if silent || hungrier { 0 } else { self.failures.len() }, failure);
             }
             State::Stopping(_) | State::Restarting | State::Ended => {}
             State::Waiting | State::Starting | State::Running => {

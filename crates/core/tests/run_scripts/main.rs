@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use carril_core::{
-    Command, Ending, Event, Outcome, REPORT_WINDOW, RankStack, Retention, RetentionRule, RunMachine, RunOptions,
-    Saving, Timer, WaitKind,
+    Command, Ending, Event, OutOfMemory, Outcome, REPORT_WINDOW, RankStack, Retention, RetentionRule, RunMachine,
+    RunOptions, Saving, Timer, WaitKind,
 };
 use carril_types::{Attempt, ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
 
@@ -103,6 +103,13 @@ impl Script {
         self.tell(Event::WorkerExited { rank: Rank(rank), exit, last_output: String::new(), out_of_memory: None })
     }
 
+    fn runs_out_of_memory(&mut self, rank: u32, peak: u64) -> Vec<Command<&'static str>> {
+        let counted = "cgroup `/job` has a limit of 1.00 GiB, oom_kill count 1".to_owned();
+        let out_of_memory = Some(OutOfMemory { counted, peak });
+        let exit = ExitStatus::Signal(9);
+        self.tell(Event::WorkerExited { rank: Rank(rank), exit, last_output: String::new(), out_of_memory })
+    }
+
     fn waits(&mut self, rank: u32, kind: WaitKind, sequence: u64) -> Vec<Command<&'static str>> {
         self.tell(Event::WorkerWaits { rank: Rank(rank), kind, sequence, payload: vec![rank as u8] })
     }
@@ -117,6 +124,7 @@ fn failed(rank: u32, message: &str) -> WorkerFailure {
         location: "train.py:7".into(),
         exception: Vec::new(),
         exit: None,
+        peak_memory: 0,
     }
 }
 
@@ -427,15 +435,22 @@ fn the_silence_of_a_head_that_was_asleep_is_no_rank_s_standstill() {
 #[test]
 fn memory_that_ran_out_is_told_from_a_kill() {
     let mut script = Script::running(1);
-    let counted = Some("cgroup `/job` has a limit of 1.00 GiB, oom_kill count 1".to_owned());
-    let event = Event::WorkerExited {
-        rank: Rank(0),
-        exit: ExitStatus::Signal(9),
-        last_output: String::new(),
-        out_of_memory: counted,
-    };
-    let commands = script.tell(event);
+    let commands = script.runs_out_of_memory(0, 1 << 29);
     let ending = ending(&commands).unwrap();
     assert_eq!(ending.failure.as_ref().unwrap().code, ErrorCode::OutOfMemory);
-    assert!(ending.headline.contains("limit of 1.00 GiB"), "{}", ending.headline);
+    let told = "a limit of 1.00 GiB, oom_kill count 1; this process had up to 0.50 GiB";
+    assert!(ending.headline.contains(told), "{}", ending.headline);
+}
+
+/// The kernel may end a second process before the first has given its memory back, and the smaller one is gone sooner.
+#[test]
+fn of_those_that_the_kernel_ended_the_one_with_the_most_memory_is_the_cause() {
+    for peaks in [[1 << 20, 1 << 30, 2], [1 << 20, 2, 1 << 30]] {
+        let mut script = Script::running(3);
+        let commands: Vec<_> = (0..3).flat_map(|rank| script.runs_out_of_memory(rank, peaks[rank as usize])).collect();
+        let hungriest = peaks.iter().position(|peak| *peak == 1 << 30).unwrap();
+        let ending = ending(&commands).unwrap();
+        assert!(ending.headline.starts_with(&format!("rank {hungriest} failed")), "{}", ending.headline);
+        assert_eq!(ending.failures.len(), 3, "nobody is forgotten");
+    }
 }
