@@ -227,8 +227,6 @@ def test_bad_input_is_told_at_once(tmp_path: Any) -> None:
         data.read_parquet(str(tmp_path / "missing.parquet"))
     with pytest.raises(CarrilError, match="`batch_format='rows'`"):
         data.range(3).iter_batches(batch_format="rows")
-    with pytest.raises(CarrilError, match="`concurrency=0`"):
-        data.range(3).map_batches(lambda batch: batch, concurrency=0)
     with pytest.raises(ValueError, match="the data set is empty"):
         data.from_items([]).take_batch()
 
@@ -247,6 +245,8 @@ def test_bad_input_is_told_at_once(tmp_path: Any) -> None:
         ("`streaming_split('two')` is no number of parts", lambda ds: ds.streaming_split("two")),
         ("`range(True)` is no number of rows", lambda ds: data.range(True)),
         ("`seed=-1` is no seed", lambda ds: ds.random_shuffle(seed=-1)),
+        ("`seed=1.5` is no seed", lambda ds: ds.iter_batches(local_shuffle_seed=1.5)),
+        ("`concurrency=0` is no number of", lambda ds: ds.map_batches(lambda batch: batch, concurrency=0)),
         ("`seed='a'` is no seed", lambda ds: ds.train_test_split(0.5, shuffle=True, seed="a")),
     ],
 )

@@ -12,7 +12,8 @@ from typing import Any
 from carril._internal.failure import describe
 from carril._native import Block
 from carril.data import _convert
-from carril.exceptions import ConfigError, ConfigTypeError
+from carril.data._numbers import whole
+from carril.exceptions import ConfigTypeError
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,7 @@ def _processes(concurrency: Any, compute: Any) -> int | None:
         concurrency = max(concurrency)
     if concurrency is None:
         return None
-    if not isinstance(concurrency, int) or concurrency < 1:
-        raise ConfigError(f"`concurrency={concurrency!r}` is no number of processes", hints=["give 1 or more"])
-    return concurrency
+    return whole(concurrency, 1, f"concurrency={concurrency!r}", "processes")
 
 
 class Failed(Exception):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril._native import Block, Writer
 from carril.data import _filesystem
+from carril.data._numbers import whole
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 
 if TYPE_CHECKING:
@@ -157,10 +158,8 @@ def _rows(method: str, options: dict[str, Any]) -> dict[str, int]:
     if least is not None and older is not None:
         raise ConfigError(f"`{method}` was given `min_rows_per_file` and its older name `num_rows_per_file`")
     wanted = {"min_rows_per_file": older if least is None else least, "max_rows_per_file": most}
-    for name, rows in wanted.items():
-        if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
-            raise ConfigError(f"`{name}={rows!r}` is no number of rows", hints=["give 1 or more"])
-    return {name: rows for name, rows in wanted.items() if rows is not None}
+    given = {name: rows for name, rows in wanted.items() if rows is not None}
+    return {name: whole(rows, 1, f"{name}={rows!r}", "rows") for name, rows in given.items()}
 
 
 def _name(provider: Any, block: Block, write_id: str, number: int) -> str:

@@ -356,6 +356,7 @@ class Dataset(DataIterator):
 
         By `stratify` each value of a column has its part in both: that is done in memory.
         """
+        seed = seed_of(seed)
         if stratify is not None:
             return _parts.stratified(self, stratify, test_size, shuffle, seed)
         cut = self._cut()
@@ -363,7 +364,6 @@ class Dataset(DataIterator):
         if not shuffle:
             train, tested = cut.ranges([0, cut.rows - test, cut.rows])
             return train, tested
-        seed = seed_of(seed)
         seed = random.getrandbits(63) if seed is None else seed
         train, tested = cut.drawn(test, seed)
         return train.random_shuffle(seed=seed), tested.random_shuffle(seed=seed)

@@ -50,9 +50,10 @@ class DataIterator(ABC):
         """Batches of `batch_size` rows; reading ahead is bounded by memory, not by a number of batches."""
         _convert.check_format(batch_format)
         rows = None if batch_size is None else whole(batch_size, 1, f"batch_size={batch_size!r}", "rows")
+        seed = seed_of(local_shuffle_seed)
 
         def begin() -> Iterator[Any]:
-            blocks = self._blocks(rows, drop_last, local_shuffle_buffer_size, seed_of(local_shuffle_seed))
+            blocks = self._blocks(rows, drop_last, local_shuffle_buffer_size, seed)
             for block in blocks:
                 yield _convert.to_format(block, batch_format)
 
