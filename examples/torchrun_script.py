@@ -4,6 +4,8 @@ It knows nothing of carril. `torchrun_style.py` runs it on two workers, and so d
 `torchrun --nproc-per-node 2 examples/torchrun_script.py`.
 """
 
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -29,6 +31,9 @@ def main() -> None:
     dist.all_gather(others, weight)
     assert all(torch.equal(weight, other) for other in others)
     dist.destroy_process_group()
+    # The model holds the group, whose threads must not outlive the interpreter: the process may end with SIGABRT.
+    del model, optimizer
+    gc.collect()
     if rank == 0:
         print(f"{size} ranks agree: loss {loss.item():.4f}")
 
