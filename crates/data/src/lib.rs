@@ -11,6 +11,7 @@ mod error;
 mod files;
 mod gather;
 pub mod mapper;
+pub mod object;
 pub mod order;
 mod pass;
 mod pieces;

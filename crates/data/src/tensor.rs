@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field};
 
-const NAME: &str = "ARROW:extension:name";
+pub(crate) const NAME: &str = "ARROW:extension:name";
 const METADATA: &str = "ARROW:extension:metadata";
 const FIXED: &str = "arrow.fixed_shape_tensor";
 const VARIABLE: &str = "arrow.variable_shape_tensor";

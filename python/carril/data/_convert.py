@@ -8,13 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
-from carril.exceptions import ConfigError
+from carril.exceptions import ConfigError, ConfigTypeError
 
 if TYPE_CHECKING:
     import numpy
     import pandas
     import pyarrow
 
+# The type of a column that holds Python's own objects.
+OBJECT = "object of Python"
 FORMATS = ("default", "numpy", "pandas", "pyarrow", None)
 
 
@@ -48,6 +50,12 @@ def to_rows(block: Block) -> list[dict[str, Any]]:
 def to_arrow(block: Block) -> "pyarrow.Table":
     import pyarrow
 
+    for name, kind in zip(block.names, block.types, strict=True):
+        if kind == OBJECT:
+            raise ConfigError(
+                f"no Arrow table can hold the column `{name}`, which has objects of Python",
+                hints=["make numbers, texts, lists or arrays of them with `map`, or drop it with `drop_columns`"],
+            )
     return pyarrow.table(block)
 
 
@@ -187,6 +195,10 @@ def _is_gap(value: Any) -> bool:
 
 
 def of_arrow(table: Any) -> list[Block]:
+    if not hasattr(table, "__arrow_c_stream__"):
+        raise ConfigTypeError(
+            f"{type(table).__name__} is no table: pyarrow's and others that speak Arrow's interface are"
+        )
     return Block.of_arrow(table)
 
 

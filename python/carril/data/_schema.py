@@ -3,7 +3,6 @@
 from typing import Any
 
 from carril._native import Block
-from carril.data import _convert
 
 
 class Schema:
@@ -23,7 +22,9 @@ class Schema:
     @property
     def base_schema(self) -> Any:
         """As pyarrow has it."""
-        return _convert.to_arrow(self._block).schema
+        import pyarrow
+
+        return pyarrow.table(self._block).schema
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Schema) and (self.names, self.types) == (other.names, other.types)

@@ -1,6 +1,5 @@
 """What can be done with rows as they come: batches, tensors, rows."""
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -97,12 +96,17 @@ class DataIterator(ABC):
             place = _device() if device == "auto" else device
             for batch in numpy_batches:
                 if collate_fn is not None:
-                    made = collate_fn(batch)
+                    made = collate_fn({name: _writable(array) for name, array in batch.items()})
                     yield made if device == "auto" and str(place) == "cpu" else _moved(made, place)
                 else:
                     yield {name: _tensor(name, array, dtypes, place, pin_memory) for name, array in batch.items()}
 
         return _Passes(begin)
+
+
+def _writable(array: Any) -> Any:
+    """What is held in memory is not what is handed over: torch has no tensors that one must not write into."""
+    return array if array.flags.writeable else array.copy()
 
 
 def _tensor(name: str, array: Any, dtypes: Any, device: Any, pin_memory: bool) -> "torch.Tensor":
@@ -115,10 +119,7 @@ def _tensor(name: str, array: Any, dtypes: Any, device: Any, pin_memory: bool) -
         )
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(f"i{min(2 * array.dtype.itemsize, 8)}")
-    if not array.flags.writeable:
-        array = array.copy()
-    with warnings.catch_warnings():
-        made = torch.from_numpy(array)
+    made = torch.from_numpy(_writable(array))
     wanted = dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
     if wanted is not None:
         made = made.to(wanted)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import pandas
 
 _ROWS_IN_A_BLOCK = 65_536
+# A sample of torch may be an image: few are made in one go.
+_SAMPLES_IN_A_UNIT = 256
 # What Ray has, and what means nothing here: reading is not a task that is placed, and a block is what a file has.
 _WITHOUT_EFFECT = frozenset(
     {
@@ -334,33 +336,57 @@ def from_arrow(tables: Any, **_: Any) -> Dataset:
 
 
 def from_huggingface(dataset: Any, **_: Any) -> Dataset:
-    """A data set of the Hugging Face library."""
+    """A data set of the Hugging Face library; one that streams is read at once, when it is first wanted."""
     if isinstance(dataset, Mapping):
         raise ConfigError(
             f"this is a dictionary of data sets: {', '.join(map(str, dataset))}",
             hints=[f"take one of them: `from_huggingface(ds[{next(iter(dataset), 'train')!r}])`"],
         )
-    table = dataset.with_format("arrow")[:] if hasattr(dataset, "with_format") else dataset
-    return from_arrow(table)
+    if not hasattr(dataset, "with_format"):
+        raise ConfigTypeError(
+            f"`from_huggingface` was given {type(dataset).__name__}: it must be a data set of the library `datasets`",
+            hints=["`from_arrow`, `from_pandas`, `from_torch` and `from_items` take what others hold"],
+        )
+    tables = dataset.with_format("arrow")
+    if hasattr(dataset, "__len__"):
+        return from_arrow(tables[:])
+
+    def make() -> list[Block]:
+        return [block for table in tables.iter(_ROWS_IN_A_BLOCK) for block in _convert.of_arrow(table)]
+
+    return Dataset(Plan(Derived(make, "from_huggingface")))
 
 
 def from_torch(dataset: Any, **_: Any) -> Dataset:
-    """A map-style or an iterable data set of torch: each sample in the column `item`, or a column for each key."""
+    """A data set of torch: each sample in the column `item`, or a column for each key of a dictionary.
+
+    The samples of a map-style one are made when they are wanted, in processes of a pool; an iterable one is read at once.
+    """
+    if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        spec = {"format": "range", "n": len(dataset), "per_unit": _SAMPLES_IN_A_UNIT}
+        numbers = Dataset(Plan(Read(spec, type(dataset).__name__)))
+        return numbers.map_batches(_Samples, fn_constructor_args=(dataset,), batch_format="numpy", batch_size=None)
 
     def make() -> list[Block]:
-        if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
-            import builtins
-
-            samples: Iterable[Any] = (dataset[number] for number in builtins.range(len(dataset)))
-        else:
-            samples = iter(dataset)
+        samples = iter(dataset)
         blocks = []
-        rows = (sample if isinstance(sample, Mapping) else {"item": sample} for sample in samples)
-        while some := list(itertools.islice(rows, _ROWS_IN_A_BLOCK)):
-            blocks.append(_convert.of_rows(some))
+        while some := list(itertools.islice(samples, _ROWS_IN_A_BLOCK)):
+            blocks.append(_of_samples(some))
         return blocks
 
     return Dataset(Plan(Derived(make, "from_torch")))
+
+
+class _Samples:
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __call__(self, numbers: Mapping[str, Any]) -> Block:
+        return _of_samples([self._dataset[int(number)] for number in numbers["id"]])
+
+
+def _of_samples(samples: Sequence[Any]) -> Block:
+    return _convert.of_rows([sample if isinstance(sample, Mapping) else {"item": sample} for sample in samples])
 
 
 class ReadTask:

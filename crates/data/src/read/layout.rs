@@ -31,7 +31,7 @@ pub(crate) struct Run<'a> {
 impl Layout {
     /// `own` are the columns that the files hold. A column of theirs comes before one of their paths that has its name.
     pub fn new(own: &Schema, files: &[FileRef], include_paths: bool) -> Self {
-        let mut fields: Vec<Arc<Field>> = own.fields().iter().cloned().collect();
+        let mut fields: Vec<Arc<Field>> = own.fields().iter().map(crate::object::without_mark).collect();
         let mut columns: Vec<Column> = fields.iter().map(|_| Column::Own).collect();
         let partitions = files.first().map_or(&[][..], |file| &file.partitions);
         for (key, _) in partitions {

@@ -12,6 +12,7 @@ use arrow_select::take::take_record_batch;
 
 use super::encoder::Format;
 use crate::error::DataError;
+use crate::object::is_object;
 use crate::tensor::{fixed_shape, is_variable};
 
 /// What Hive writes for a value that is null.
@@ -33,6 +34,12 @@ pub(super) fn check(schema: &Schema, format: &Format, partitions: &[String]) -> 
     }
     if !partitions.is_empty() && schema.fields().iter().all(|field| partitions.contains(field.name())) {
         return Err(DataError::invalid("all columns are in `partition_cols`, and none is left to write"));
+    }
+    if let Some(field) = schema.fields().iter().find(|field| is_object(field)) {
+        return Err(DataError::Invalid {
+            what: format!("no file can hold the column `{}`, which has objects of Python", field.name()),
+            hint: Some("make numbers, texts, lists or arrays of them with `map`, or drop it with `drop_columns`".to_owned()),
+        });
     }
     if !matches!(format, Format::Csv(_)) {
         return Ok(());

@@ -11,7 +11,8 @@ use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Schema};
 use arrow_select::concat::concat_batches;
-use carril_data::DataError;
+use carril_data::{DataError, object};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -59,9 +60,16 @@ impl Block {
         let stream = capsule.pointer_checked(Some(STREAM))?.as_ptr().cast::<FFI_ArrowArrayStream>();
         // SAFETY: the capsule has the name that Arrow's interface gives to a stream, and `from_raw` takes the stream out of it.
         let reader = unsafe { RecordBatchStreamReader::from_raw(stream) }.map_err(|error| failed(py, error))?;
-        let schema = reader.schema();
-        let blocks = reader.map(|batch| Ok(Block { batch: batch.map_err(|error| failed(py, error))?, is_own: false }));
-        let blocks = blocks.collect::<PyResult<Vec<_>>>()?;
+        let fields: Vec<_> = reader.schema().fields().iter().map(object::without_mark).collect();
+        let schema = Arc::new(Schema::new_with_metadata(fields, reader.schema().metadata().clone()));
+        let block = |batch: Result<RecordBatch, ArrowError>| {
+            let batch = batch.and_then(|batch| {
+                let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+                RecordBatch::try_new_with_options(schema.clone(), batch.columns().to_vec(), &options)
+            });
+            Ok(Block { batch: batch.map_err(|error| failed(py, error))?, is_own: false })
+        };
+        let blocks = reader.map(block).collect::<PyResult<Vec<_>>>()?;
         // A table without rows still has columns.
         Ok(if blocks.is_empty() {
             vec![Block { batch: RecordBatch::new_empty(schema), is_own: false }]
@@ -133,12 +141,17 @@ impl Block {
 
     /// A column for numpy, as `export` tells.
     fn column<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyAny>> {
-        export::column(py, self.batch.column(number), self.batch.schema_ref().field(number), self.is_own)
+        let (array, field) = (self.batch.column(number), self.batch.schema_ref().field(number));
+        if object::is_object(field) {
+            return ("list", export::objects(py, array)?).into_bound_py_any(py);
+        }
+        export::column(py, array, field, self.is_own)
     }
 
     /// A column as Python's own values.
     fn values<'py>(&self, py: Python<'py>, number: usize) -> PyResult<Bound<'py, PyList>> {
-        export::values(py, self.batch.column(number), self.batch.schema_ref().field(number))
+        let (array, field) = (self.batch.column(number), self.batch.schema_ref().field(number));
+        if object::is_object(field) { export::objects(py, array) } else { export::values(py, array, field) }
     }
 
     fn to_ipc<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {

@@ -12,7 +12,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray};
 use arrow_buffer::ArrowNativeType;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, TimeUnit};
-use carril_data::tensor;
+use carril_data::{object, tensor};
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -54,6 +54,9 @@ pub fn type_name(field: &Field) -> String {
     if tensor::is_variable(field) {
         return "tensor of several shapes".to_owned();
     }
+    if object::is_object(field) {
+        return "object of Python".to_owned();
+    }
     match field.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "string".to_owned(),
         DataType::Float32 => "float".to_owned(),
@@ -61,6 +64,20 @@ pub fn type_name(field: &Field) -> String {
         DataType::Boolean => "bool".to_owned(),
         other => other.to_string().to_lowercase(),
     }
+}
+
+/// Unpickled. The mark of the column is that of blocks of our own, whose bytes were pickled here.
+pub fn objects<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyList>> {
+    static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let loads = LOADS.import(py, "carril._internal.pickling", "loads")?;
+    let made = PyList::empty(py);
+    for pickled in array.as_binary::<i32>() {
+        match pickled {
+            Some(pickled) => made.append(loads.call1((PyBytes::new(py, pickled),))?)?,
+            None => made.append(py.None())?,
+        }
+    }
+    Ok(made)
 }
 
 type Made<'py> = PyResult<Bound<'py, PyAny>>;

@@ -14,7 +14,7 @@ use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer};
 use arrow_cast::parse::parse_decimal;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
-use carril_data::tensor;
+use carril_data::{object, tensor};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -41,9 +41,15 @@ pub fn column(py: Python<'_>, name: &str, given: &Given<'_>) -> PyResult<(Field,
         }
         _ => {
             let values: Vec<Given<'_>> = parts.get_item(1)?.extract()?;
-            let kind = widened(kind_of_all(name, &values)?);
-            let array = built(py, name, &kind, &values)?;
-            Ok((Field::new(name, kind, true), array))
+            match kind_of_all(name, &values) {
+                Ok(kind) => {
+                    let kind = widened(kind);
+                    let array = built(py, name, &kind, &values)?;
+                    Ok((Field::new(name, kind, true), array))
+                }
+                Err(Misfit::Object) => objects(py, name, &values),
+                Err(Misfit::Wrong(error)) => Err(error),
+            }
         }
     }
 }
@@ -177,7 +183,39 @@ fn ragged(py: Python<'_>, name: &str, dtype: &str, parts: &Bound<'_, PyList>) ->
     Ok((field, Arc::new(both)))
 }
 
-fn kind_of_all(name: &str, values: &[Given<'_>]) -> PyResult<DataType> {
+/// Why values have no type of Arrow's.
+enum Misfit {
+    /// One is of a class that Arrow does not know, or a tuple of several types: Python's alone.
+    Object,
+    Wrong(PyErr),
+}
+
+impl From<PyErr> for Misfit {
+    fn from(error: PyErr) -> Self {
+        Misfit::Wrong(error)
+    }
+}
+
+/// Values of whatever class, pickled.
+fn objects(py: Python<'_>, name: &str, values: &[Given<'_>]) -> PyResult<(Field, ArrayRef)> {
+    static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let dumps = DUMPS.import(py, "carril._internal.pickling", "dumps")?;
+    let mut builder = BinaryBuilder::new();
+    for value in values {
+        if value.is_none() {
+            builder.append_null();
+            continue;
+        }
+        let pickled = dumps.call1((value,)).map_err(|error| {
+            let kind = value.get_type();
+            wrong_type(format!("column `{name}` has a value of type {kind}, which no column can have: {error}"))
+        })?;
+        builder.append_value(pickled.cast::<PyBytes>()?.as_bytes());
+    }
+    Ok((object::field(name), Arc::new(builder.finish())))
+}
+
+fn kind_of_all(name: &str, values: &[Given<'_>]) -> Result<DataType, Misfit> {
     let mut kind = DataType::Null;
     for value in values {
         let next = kind_of(name, value)?;
@@ -186,7 +224,7 @@ fn kind_of_all(name: &str, values: &[Given<'_>]) -> PyResult<DataType> {
     Ok(kind)
 }
 
-fn kind_of(name: &str, value: &Given<'_>) -> PyResult<DataType> {
+fn kind_of(name: &str, value: &Given<'_>) -> Result<DataType, Misfit> {
     let value = &plain_value(value)?;
     Ok(if value.is_none() {
         DataType::Null
@@ -198,7 +236,8 @@ fn kind_of(name: &str, value: &Given<'_>) -> PyResult<DataType> {
         } else if value.extract::<u64>().is_ok() {
             DataType::UInt64
         } else {
-            return Err(PyValueError::new_err(format!("column `{name}` has an integer that 64 bits do not hold")));
+            let what = format!("column `{name}` has an integer that 64 bits do not hold");
+            return Err(PyValueError::new_err(what).into());
         }
     } else if value.is_instance_of::<PyFloat>() {
         DataType::Float64
@@ -210,9 +249,8 @@ fn kind_of(name: &str, value: &Given<'_>) -> PyResult<DataType> {
         let mut fields = Vec::new();
         for (key, inner) in dict {
             let Ok(key) = key.extract::<String>() else {
-                return Err(wrong_type(format!(
-                    "column `{name}` has a dictionary with the key {key}, which is no text"
-                )));
+                let what = format!("column `{name}` has a dictionary with the key {key}, which is no text");
+                return Err(wrong_type(what).into());
             };
             fields.push(Field::new(key, kind_of(name, &inner)?, true));
         }
@@ -222,10 +260,13 @@ fn kind_of(name: &str, value: &Given<'_>) -> PyResult<DataType> {
     } else if value.is_instance(decimal_class(value.py())?)? {
         decimal_kind(name, value)?
     } else if let Ok(list) = value.extract::<Vec<Given<'_>>>() {
-        DataType::List(Arc::new(Field::new("item", kind_of_all(name, &list)?, true)))
+        let kind = match kind_of_all(name, &list) {
+            Err(_) if value.is_instance_of::<PyTuple>() => return Err(Misfit::Object),
+            kind => kind?,
+        };
+        DataType::List(Arc::new(Field::new("item", kind, true)))
     } else {
-        let kind = value.get_type().name()?;
-        return Err(wrong_type(format!("column `{name}` has a value of type `{kind}`, which no column can have")));
+        return Err(Misfit::Object);
     })
 }
 
