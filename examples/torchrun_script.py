@@ -31,7 +31,7 @@ def main() -> None:
     dist.all_gather(others, weight)
     assert all(torch.equal(weight, other) for other in others)
     dist.destroy_process_group()
-    # The model holds the group, whose threads must not outlive the interpreter: the process may end with SIGABRT.
+    # The model holds the group; where both go only with the interpreter, torch may end it with SIGABRT.
     del model, optimizer
     gc.collect()
     if rank == 0:

@@ -316,12 +316,9 @@ def test_in_local_mode_there_is_no_group_and_nothing_is_wrapped() -> None:
     assert local(function).return_value == [False, "Linear", "cpu"]
 
 
-def test_in_local_mode_under_torchrun_the_group_is_made_and_ended_also_after_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def only_rank_of_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     import socket
-
-    import torch.distributed as distributed
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -329,6 +326,11 @@ def test_in_local_mode_under_torchrun_the_group_is_made_and_ended_also_after_a_f
     environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": port}
     for name, value in {**environment, "MASTER_ADDR": "127.0.0.1"}.items():
         monkeypatch.setenv(name, value)
+
+
+@pytest.mark.usefixtures("only_rank_of_torchrun")
+def test_in_local_mode_under_torchrun_the_group_is_made_and_ended_also_after_a_failure() -> None:
+    import torch.distributed as distributed
 
     def fails() -> None:
         assert distributed.is_initialized()
@@ -339,6 +341,26 @@ def test_in_local_mode_under_torchrun_the_group_is_made_and_ended_also_after_a_f
     assert not distributed.is_initialized()
     assert local(lambda: distributed.get_world_size()).return_value == 1
     assert not distributed.is_initialized()
+
+
+@pytest.mark.usefixtures("only_rank_of_torchrun")
+def test_in_local_mode_under_torchrun_no_model_is_left_to_the_end_of_the_interpreter() -> None:
+    """One that holds the group and goes only then may end the process with SIGABRT, after all went well."""
+    import gc
+    import weakref
+
+    import torch
+
+    def function() -> Any:
+        model = torch.nn.Linear(1, 1)
+        model.itself = model
+        return weakref.ref(model)
+
+    gc.disable()
+    try:
+        assert local(function).return_value() is None
+    finally:
+        gc.enable()
 
 
 def test_a_loader_for_a_device_moves_batches_of_any_shape() -> None:

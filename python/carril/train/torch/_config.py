@@ -4,12 +4,14 @@ The store that they meet at is there already (see `carril._internal.torch_store`
 torchrun, the group is made from the environment.
 """
 
+import gc
 import os
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from carril.exceptions import ConfigError
+from carril.train import _session
 from carril.train._more_config import BackendConfig
 from carril.train.torch import _shared_memory
 
@@ -74,3 +76,7 @@ class TorchConfig(BackendConfig):
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
+            if getattr(_session.entered(), "is_local", False):
+                # A model in a cycle of references holds the group; where both go with the interpreter, torch may end it with
+                # SIGABRT. A worker leaves without that end.
+                gc.collect()
