@@ -38,7 +38,9 @@ pub(super) fn check(schema: &Schema, format: &Format, partitions: &[String]) -> 
     if let Some(field) = schema.fields().iter().find(|field| is_object(field)) {
         return Err(DataError::Invalid {
             what: format!("no file can hold the column `{}`, which has objects of Python", field.name()),
-            hint: Some("make numbers, texts, lists or arrays of them with `map`, or drop it with `drop_columns`".to_owned()),
+            hint: Some(
+                "make numbers, texts, lists or arrays of them with `map`, or drop it with `drop_columns`".to_owned(),
+            ),
         });
     }
     if !matches!(format, Format::Csv(_)) {

@@ -185,7 +185,7 @@ fn ragged(py: Python<'_>, name: &str, dtype: &str, parts: &Bound<'_, PyList>) ->
 
 /// Why values have no type of Arrow's.
 enum Misfit {
-    /// One is of a class that Arrow does not know, or a tuple of several types: Python's alone.
+    /// One is Python's alone: of a class that Arrow does not know, a tuple of several types, a dictionary whose keys are no texts.
     Object,
     Wrong(PyErr),
 }
@@ -248,10 +248,7 @@ fn kind_of(name: &str, value: &Given<'_>) -> Result<DataType, Misfit> {
     } else if let Ok(dict) = value.cast::<PyDict>() {
         let mut fields = Vec::new();
         for (key, inner) in dict {
-            let Ok(key) = key.extract::<String>() else {
-                let what = format!("column `{name}` has a dictionary with the key {key}, which is no text");
-                return Err(wrong_type(what).into());
-            };
+            let Ok(key) = key.extract::<String>() else { return Err(Misfit::Object) };
             fields.push(Field::new(key, kind_of(name, &inner)?, true));
         }
         DataType::Struct(fields.into())
