@@ -14,7 +14,7 @@ from PIL import Image
 from pyarrow import parquet
 from torch.utils.data import IterableDataset, TensorDataset
 
-from carril import data
+from carril import data, train
 from carril.exceptions import CarrilError, ConfigError, ConfigTypeError
 
 
@@ -52,16 +52,46 @@ def test_tuples_of_torch_are_the_samples_as_they_are() -> None:
     columns = ds.map(lambda row: {"x": row["item"][0], "y": row["item"][1]}).take_batch(300)
     assert np.array_equal(columns["x"], points) and columns["y"].tolist() == labels.tolist()
 
-    def stacked(batch: dict[str, Any]) -> list[torch.Tensor]:
-        return [torch.stack([sample[place] for sample in batch["item"]]) for place in (0, 1)]
-
-    shuffled = ds.random_shuffle(seed=3).iter_torch_batches(batch_size=100, collate_fn=stacked)
-    batches = list(shuffled)
-    order = torch.cat([labels for _, labels in batches])
+    batches = list(ds.random_shuffle(seed=3).iter_torch_batches(batch_size=100, dtypes=torch.float64))
+    order = torch.cat([batch["item"][1] for batch in batches]).long()
     assert order.tolist() != labels.tolist() and sorted(order.tolist()) == labels.tolist()
-    assert torch.equal(torch.cat([points for points, _ in batches]), points[order])
-    with pytest.raises(ConfigError, match="column `item` cannot be a tensor: its rows are of type `tuple`"):
-        list(ds.iter_torch_batches())
+    assert torch.equal(torch.cat([batch["item"][0] for batch in batches]), points.double()[order])
+    flags = data.from_torch(TensorDataset(labels % 2, labels % 3))
+    assert flags.take(3)[2] == {"item": (0, 2)}, "samples of one kind are tuples too"
+    collated = flags.iter_torch_batches(batch_size=9, collate_fn=lambda batch: [second for _, second in batch["item"]])
+    assert next(iter(collated)) == [0, 1, 2] * 3
+
+
+def test_tuples_that_torch_makes_no_tensors_of_are_told() -> None:
+    pictures = data.from_items([{"item": (Image.new("L", (2, 2)), 7)}])
+    with pytest.raises(ConfigError, match="column `item` cannot be a tensor: its rows are tuples of `Image`, `int`"):
+        list(pictures.iter_torch_batches())
+
+
+@pytest.mark.usefixtures("head")
+@pytest.mark.parametrize("kind", ["a data set of torch", "a list"])
+def test_what_training_is_given_is_dealt_to_its_workers(kind: str, storage: Path) -> None:
+    samples = [(torch.full((2,), float(number)), number) for number in range(10)]
+    points, labels = torch.stack([point for point, _ in samples]), torch.arange(10)
+
+    def function() -> None:
+        seen: list[int] = []
+        for batch in train.get_dataset_shard("train").iter_torch_batches(batch_size=2):
+            points, labels = batch["item"]
+            assert points.tolist() == [[label, label] for label in labels]
+            seen += labels.tolist()
+        train.report({"seen": seen})
+
+    trainer = train.DataParallelTrainer(
+        function,
+        scaling_config=train.ScalingConfig(num_workers=2),
+        run_config=train.RunConfig(storage_path=str(storage)),
+        datasets={"train": samples if kind == "a list" else TensorDataset(points, labels)},
+    )
+    result = trainer.fit()
+    first, second = (result.rank_metrics(rank)[0]["seen"] for rank in (0, 1))
+    assert len(first) == len(second) == 5
+    assert sorted(first + second) == list(range(10))
 
 
 class Counted(IterableDataset[int]):

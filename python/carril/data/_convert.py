@@ -1,7 +1,8 @@
 """Blocks as what people work with, and back: dictionaries of numpy arrays, rows, data frames, Arrow tables.
 
 The only place that knows how the native half hands columns over: `("plain", dtype, memory, shape)`, `("ragged", [plain or
-None])`, `("list", values)`; and takes them: the second is `("ragged", dtype, [(memory, shape) or None])` there.
+None])`, `("list", values)`; and takes them: the second is `("ragged", dtype, [(memory, shape) or None])` there, and with
+`("object", values)` nothing is made of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,6 +174,11 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> Block:
     for row in rows:
         names.update(dict.fromkeys(row))
     return of_numpy({name: [row.get(name) for row in rows] for name in names})
+
+
+def of_objects(name: str, values: Sequence[Any]) -> Block:
+    """One column, whose values stay what they are."""
+    return Block.of_columns([(name, ("object", list(values)))], len(values))
 
 
 def of_pandas(frame: "pandas.DataFrame") -> Block:

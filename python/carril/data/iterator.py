@@ -97,7 +97,11 @@ class DataIterator(ABC):
             for batch in numpy_batches:
                 if collate_fn is not None:
                     made = collate_fn({name: _writable(array) for name, array in batch.items()})
-                    yield made if device == "auto" and str(place) == "cpu" else _moved(made, place)
+                    yield (
+                        made
+                        if device == "auto" and str(place) == "cpu"
+                        else _each(made, lambda tensor: tensor.to(place))
+                    )
                 else:
                     yield {name: _tensor(name, array, dtypes, place, pin_memory) for name, array in batch.items()}
 
@@ -109,38 +113,54 @@ def _writable(array: Any) -> Any:
     return array if array.flags.writeable else array.copy()
 
 
-def _tensor(name: str, array: Any, dtypes: Any, device: Any, pin_memory: bool) -> "torch.Tensor":
+def _tensor(name: str, array: Any, dtypes: Any, device: Any, pin_memory: bool) -> Any:
+    """A tensor of a column; of samples that are tuples one for each of their places, as torch's own loaders make them."""
     import torch
 
+    wanted = dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
+
+    def finished(tensor: "torch.Tensor") -> "torch.Tensor":
+        if wanted is not None:
+            tensor = tensor.to(wanted)
+        if pin_memory and torch.cuda.is_available():
+            tensor = tensor.pin_memory()
+        return tensor if str(device) == "cpu" else tensor.to(device)
+
+    if array.dtype == object and len(array) and all(isinstance(row, tuple) for row in array):
+        try:
+            return _each(torch.utils.data.default_collate(list(array)), finished)
+        except (TypeError, RuntimeError) as error:
+            raise _no_tensor(name, array) from error
     if array.dtype == object or array.dtype.kind in "mM":
-        raise ConfigError(
-            f"column `{name}` cannot be a tensor: its rows are {_kind(array)}",
-            hints=["leave it out with `select_columns`, make numbers of it with `map_batches`, or give a `collate_fn`"],
-        )
+        raise _no_tensor(name, array)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(f"i{min(2 * array.dtype.itemsize, 8)}")
-    made = torch.from_numpy(_writable(array))
-    wanted = dtypes.get(name) if isinstance(dtypes, Mapping) else dtypes
-    if wanted is not None:
-        made = made.to(wanted)
-    if pin_memory and torch.cuda.is_available():
-        made = made.pin_memory()
-    return made if str(device) == "cpu" else made.to(device)
+    return finished(torch.from_numpy(_writable(array)))
+
+
+def _no_tensor(name: str, array: Any) -> ConfigError:
+    return ConfigError(
+        f"column `{name}` cannot be a tensor: its rows are {_kind(array)}",
+        hints=["leave it out with `select_columns`, make numbers of it with `map_batches`, or give a `collate_fn`"],
+    )
 
 
 def _kind(array: Any) -> str:
     if array.dtype.kind in "mM":
         return "times"
     first = next((row for row in array if row is not None), None)
+    if isinstance(first, tuple):
+        return f"tuples of {', '.join(f'`{type(value).__name__}`' for value in first)}"
     return "tensors of several shapes" if hasattr(first, "shape") else f"of type `{type(first).__name__}`"
 
 
-def _moved(batch: Any, device: Any) -> Any:
+def _each(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """What a batch is with each of its tensors changed."""
     if isinstance(batch, Mapping):
-        return {name: _moved(value, device) for name, value in batch.items()}
+        return {name: _each(value, change) for name, value in batch.items()}
     if isinstance(batch, tuple | list):
-        return type(batch)(_moved(value, device) for value in batch)
-    return batch.to(device) if hasattr(batch, "to") else batch
+        return type(batch)(_each(value, change) for value in batch)
+    return change(batch) if hasattr(batch, "to") else batch
 
 
 def _device() -> Any:

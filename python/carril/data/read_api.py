@@ -386,6 +386,8 @@ class _Samples:
 
 
 def _of_samples(samples: Sequence[Any]) -> Block:
+    if any(isinstance(sample, tuple) for sample in samples):
+        return _convert.of_objects("item", samples)
     return _convert.of_rows([sample if isinstance(sample, Mapping) else {"item": sample} for sample in samples])
 
 

@@ -1,5 +1,5 @@
 //! From Python to Arrow. A column comes as `("plain", dtype, memory, shape)`, `("ragged", dtype, [(memory, shape) or nothing])`,
-//! or `("list", [values])`, whose type is that of its values.
+//! `("object", [values])` for Python's own objects, or `("list", [values])`, whose type is that of its values.
 
 use std::sync::Arc;
 
@@ -39,6 +39,7 @@ pub fn column(py: Python<'_>, name: &str, given: &Given<'_>) -> PyResult<(Field,
             let dtype: String = parts.get_item(1)?.extract()?;
             ragged(py, name, &dtype, parts.get_item(2)?.cast::<PyList>()?)
         }
+        "object" => objects(py, name, &parts.get_item(1)?.extract::<Vec<Given<'_>>>()?),
         _ => {
             let values: Vec<Given<'_>> = parts.get_item(1)?.extract()?;
             match kind_of_all(name, &values) {
