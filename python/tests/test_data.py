@@ -203,6 +203,35 @@ def test_tensors_of_torch() -> None:
         list(data.from_items([{"name": "a"}]).iter_torch_batches())
 
 
+def test_lists_that_are_equally_long_are_tensors_of_torch(tmp_path: Path) -> None:
+    import torch
+
+    rows = {"tokens": [[1, 2], [3, 4]], "grid": [[[1.5], [2.5]], [[3.5], [4.5]]], "flags": [[True], [False]]}
+    parquet.write_table(pyarrow.table(rows), tmp_path / "a.parquet")
+    for ds in (
+        data.read_parquet(str(tmp_path)),
+        data.range(2).map(lambda row: {k: v[row["id"]] for k, v in rows.items()}),
+    ):
+        (batch,) = ds.iter_torch_batches(dtypes={"grid": torch.float32})
+        assert {name: tensor.tolist() for name, tensor in batch.items()} == rows
+        assert [tensor.dtype for tensor in batch.values()] == [torch.int64, torch.float32, torch.bool]
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([[1, 2], [3]], "lists or tensors of several shapes"),
+        ([[[1], [2, 3]]], "lists or tensors of several shapes"),
+        ([[1], None], "of type `ndarray`, and some are missing"),
+        ([["a"], ["b"]], "lists of texts"),
+        (["a"], "of type `str`"),
+    ],
+)
+def test_rows_that_are_no_tensors_are_told(rows: list[Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=f"column `x` cannot be a tensor: its rows are {told}"):
+        list(data.from_items([{"x": row} for row in rows]).iter_torch_batches())
+
+
 def test_gaps_are_gaps() -> None:
     ds = data.from_items([{"x": 1, "y": None, "z": 2.5}, {"x": None, "y": "a", "z": None}])
     batch = ds.take_batch(2)

@@ -131,11 +131,25 @@ def _tensor(name: str, array: Any, dtypes: Any, device: Any, pin_memory: bool) -
             return _each(torch.utils.data.default_collate(list(array)), finished)
         except (TypeError, RuntimeError) as error:
             raise _no_tensor(name, array) from error
-    if array.dtype == object or array.dtype.kind in "mM":
+    if array.dtype == object:
+        array = _stacked(array)
+    if array.dtype.kind not in "biuf":
         raise _no_tensor(name, array)
     if array.dtype.kind == "u" and array.dtype.itemsize > 1:
         array = array.astype(f"i{min(2 * array.dtype.itemsize, 8)}")
     return finished(torch.from_numpy(_writable(array)))
+
+
+def _stacked(array: Any) -> Any:
+    """Of lists of numbers that are equally long one array; anything else as it is."""
+    import numpy
+
+    if not len(array) or not all(isinstance(row, list | numpy.ndarray) for row in array):
+        return array
+    try:
+        return numpy.stack([numpy.asarray(row) for row in array])
+    except ValueError:  # they are of several lengths
+        return array
 
 
 def _no_tensor(name: str, array: Any) -> ConfigError:
@@ -146,12 +160,16 @@ def _no_tensor(name: str, array: Any) -> ConfigError:
 
 
 def _kind(array: Any) -> str:
-    if array.dtype.kind in "mM":
-        return "times"
+    if array.dtype != object:
+        return {"m": "times", "M": "times", "U": "lists of texts"}.get(array.dtype.kind, f"of type `{array.dtype}`")
     first = next((row for row in array if row is not None), None)
     if isinstance(first, tuple):
         return f"tuples of {', '.join(f'`{type(value).__name__}`' for value in first)}"
-    return "tensors of several shapes" if hasattr(first, "shape") else f"of type `{type(first).__name__}`"
+    if first is not None and any(row is None for row in array):
+        return f"of type `{type(first).__name__}`, and some are missing"
+    if isinstance(first, list) or hasattr(first, "shape"):
+        return "lists or tensors of several shapes"
+    return f"of type `{type(first).__name__}`"
 
 
 def _each(batch: Any, change: Callable[[Any], Any]) -> Any:
