@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use arrow_select::concat::concat_batches;
 
 use crate::engine::{Next, Stream};
 use crate::error::DataError;
+use crate::join::joined;
 use crate::order::Position;
 
 pub struct Batches {
@@ -87,9 +87,6 @@ impl Batches {
             missing -= count;
         }
         self.rows -= rows;
-        match &parts[..] {
-            [one] => Ok(one.clone()),
-            parts => Ok(concat_batches(&parts[0].schema(), parts)?),
-        }
+        joined(parts)
     }
 }

@@ -11,11 +11,15 @@ use arrow_schema::{ArrowError, DataType};
 use arrow_select::concat::concat;
 use arrow_select::take::take;
 
+use crate::error::DataError;
+use crate::join::alike;
+
 /// Of rows that are no longer than this, more is gained than lost when they are put side by side first.
 const WIDEST: usize = 16;
 
 /// The rows at these places of all blocks together, as one block.
-pub(crate) fn gathered(blocks: Vec<RecordBatch>, places: &[u32]) -> Result<Option<RecordBatch>, ArrowError> {
+pub(crate) fn gathered(blocks: Vec<RecordBatch>, places: &[u32]) -> Result<Option<RecordBatch>, DataError> {
+    let blocks = alike(blocks)?;
     let Some(first) = blocks.first() else { return Ok(None) };
     let schema = first.schema();
     let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::with_capacity(blocks.len()); schema.fields().len()];
@@ -26,7 +30,7 @@ pub(crate) fn gathered(blocks: Vec<RecordBatch>, places: &[u32]) -> Result<Optio
     let mut gather = Gather::new(places);
     let gathered = columns.into_iter().map(|parts| gather.column(parts)).collect::<Result<_, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
-    RecordBatch::try_new_with_options(schema, gathered, &options).map(Some)
+    Ok(Some(RecordBatch::try_new_with_options(schema, gathered, &options)?))
 }
 
 /// One column after the other.

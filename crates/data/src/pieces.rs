@@ -6,12 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_select::concat::concat_batches;
 
 use crate::engine::{Pipeline, Transform, bytes_of};
 use crate::error::DataError;
 use crate::files::in_parallel;
 use crate::gather::{Gather, gathered};
+use crate::join::joined;
 use crate::order::{Piece, mix, permutation};
 use crate::read::BLOCK_BYTES;
 use crate::source::{Flow, Source};
@@ -147,7 +147,7 @@ impl Chunks {
             }
             self.held.push(block.slice(0, missing));
             block = block.slice(missing, block.num_rows() - missing);
-            if take(together(&std::mem::take(&mut self.held))?)? == Flow::Stop {
+            if take(joined(std::mem::take(&mut self.held))?)? == Flow::Stop {
                 return Ok(Flow::Stop);
             }
         }
@@ -157,14 +157,7 @@ impl Chunks {
         if self.held.is_empty() {
             return Ok(());
         }
-        take(together(&std::mem::take(&mut self.held))?).map(drop)
-    }
-}
-
-fn together(blocks: &[RecordBatch]) -> Result<RecordBatch, DataError> {
-    match blocks {
-        [one] => Ok(one.clone()),
-        several => Ok(concat_batches(&several[0].schema(), several)?),
+        take(joined(std::mem::take(&mut self.held))?).map(drop)
     }
 }
 
@@ -260,7 +253,7 @@ fn part_of_window(
     let Some(columns) = source.columns() else {
         let window = collect(source, &piece.units, &[])?;
         let places = permutation(key, rows_of(&window));
-        return Ok(gathered(window, places.get(wanted).ok_or_else(DataError::changed)?)?);
+        return gathered(window, places.get(wanted).ok_or_else(DataError::changed)?);
     };
     let units = || piece.units.iter();
     let rows = units().map(|unit| source.units()[*unit].rows.unwrap_or(0)).sum::<u64>() as usize;

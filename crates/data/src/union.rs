@@ -3,9 +3,9 @@
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
-use crate::columns::project;
 use crate::engine::Pipeline;
 use crate::error::DataError;
+use crate::join::fitted;
 use crate::pieces::transformed;
 use crate::source::{Flow, Source, Unit};
 
@@ -18,7 +18,7 @@ pub struct Union {
 }
 
 impl Union {
-    /// What comes out of every part has the columns of `schema`, in whatever order.
+    /// `schema` holds what comes out of every part.
     pub fn new(schema: SchemaRef, parts: Vec<Pipeline>) -> Union {
         let mut units = Vec::new();
         let mut owners = Vec::new();
@@ -30,10 +30,6 @@ impl Union {
             }
         }
         Union { schema, parts, units, owners }
-    }
-
-    fn columns(&self) -> Vec<(String, String)> {
-        self.schema.fields().iter().map(|field| (field.name().clone(), field.name().clone())).collect()
     }
 }
 
@@ -49,13 +45,7 @@ impl Source for Union {
     fn read(&self, unit: usize, take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>) -> Result<(), DataError> {
         let (part, unit) = self.owners[unit];
         let Pipeline { source, transforms } = &self.parts[part];
-        let columns = self.columns();
-        source.read(unit, &mut |block| {
-            transformed(transforms, block, &mut |made| {
-                let same = project(&made, &columns)?;
-                take(RecordBatch::try_new(self.schema.clone(), same.columns().to_vec())?)
-            })
-        })
+        source.read(unit, &mut |block| transformed(transforms, block, &mut |made| take(fitted(&made, &self.schema)?)))
     }
 
     fn files(&self) -> Vec<String> {

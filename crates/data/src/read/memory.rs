@@ -7,6 +7,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use serde::Deserialize;
 
 use crate::error::DataError;
+use crate::join::alike;
 use crate::read::BLOCK_ROWS;
 use crate::read::file_source::Take;
 use crate::source::{Flow, Source, Unit};
@@ -98,16 +99,10 @@ pub struct Blocks {
 }
 
 impl Blocks {
+    /// `schema` is that of no blocks; otherwise they get the columns that hold what is in all of them.
     pub fn new(schema: SchemaRef, blocks: Vec<RecordBatch>) -> Result<Self, DataError> {
-        for (index, block) in blocks.iter().enumerate() {
-            if block.schema().fields() != schema.fields() {
-                return Err(DataError::SchemasDiffer {
-                    first: "block 0".to_owned(),
-                    second: format!("block {index}"),
-                    difference: format!("{} and {}", schema, block.schema()),
-                });
-            }
-        }
+        let blocks = alike(blocks)?;
+        let schema = blocks.first().map_or(schema, RecordBatch::schema);
         let unit = |block: &RecordBatch| Unit {
             rows: Some(block.num_rows() as u64),
             bytes: block.get_array_memory_size() as u64,

@@ -10,8 +10,7 @@ use arrow_array::{Array, RecordBatch, RecordBatchIterator, RecordBatchOptions, R
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{ArrowError, Schema};
-use arrow_select::concat::concat_batches;
-use carril_data::{DataError, object};
+use carril_data::{DataError, alike, joined, object};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyBufferError, PyIndexError, PyTypeError};
 use pyo3::ffi;
@@ -87,9 +86,20 @@ impl Block {
     #[staticmethod]
     fn concat(py: Python<'_>, blocks: Vec<PyRef<'_, Block>>) -> PyResult<Block> {
         let batches: Vec<RecordBatch> = blocks.iter().map(|block| block.batch.clone()).collect();
-        let Some(first) = batches.first() else { return Err(PyIndexError::new_err("no block is given")) };
-        let batch = concat_batches(&first.schema(), &batches).map_err(|error| failed(py, error))?;
-        Ok(Block { batch, is_own: true })
+        if batches.is_empty() {
+            return Err(PyIndexError::new_err("no block is given"));
+        }
+        let is_own = batches.len() > 1;
+        let batch = joined(batches).map_err(|error| failed(py, error))?;
+        Ok(Block { batch, is_own })
+    }
+
+    /// The same blocks, with the columns that hold what is in all of them.
+    #[staticmethod]
+    fn alike(py: Python<'_>, blocks: Vec<PyRef<'_, Block>>) -> PyResult<Vec<Block>> {
+        let batches: Vec<RecordBatch> = blocks.iter().map(|block| block.batch.clone()).collect();
+        let made = alike(batches).map_err(|error| failed(py, error))?;
+        Ok(made.into_iter().map(|batch| Block { batch, is_own: false }).collect())
     }
 
     fn __len__(&self) -> usize {
