@@ -1,5 +1,6 @@
 """The order of rows: how well a shuffle mixes, that seeds repeat it and epochs differ; and rows of several data sets together."""
 
+import itertools
 from pathlib import Path
 
 import numpy
@@ -98,8 +99,8 @@ def test_a_union_is_read_one_behind_the_other_and_when_it_is_wanted(tmp_path: Pa
     assert both.map(lambda row: {"id": row["id"] + 1}).count() == 125
     assert sorted(order_of(both.random_shuffle(seed=1))) == sorted([*range(0, 200, 2), *range(1, 50, 2)])
     assert not made
-    with pytest.raises(ConfigError, match="different columns"):
-        first.union(data.from_items([{"other": 1}]))
+    with pytest.raises(ConfigError, match="the column `id` is of different types"):
+        first.union(data.from_items([{"id": "a"}]))
 
 
 def test_columns_that_are_selected_are_all_that_comes_also_where_the_reader_adds_some(tmp_path: Path) -> None:
@@ -109,3 +110,45 @@ def test_columns_that_are_selected_are_all_that_comes_also_where_the_reader_adds
     assert dataset.columns() == ["a", "b", "year", "path"]
     assert dataset.select_columns("a").take_all() == [{"a": 1}]
     assert dataset.select_columns(["year", "a"]).take_all() == [{"year": 2024, "a": 1}]
+
+
+def test_a_pass_that_is_left_is_not_repeated_by_the_next() -> None:
+    (shard,) = data.range(40).random_shuffle(seed=1).streaming_split(1)
+
+    def first_ten() -> list[int]:
+        batches = shard.iter_batches(batch_size=5)
+        return [int(row) for batch in itertools.islice(batches, 2) for row in batch["id"]]
+
+    passes = [first_ten() for _ in range(4)]
+    assert len({tuple(rows) for rows in passes}) == 4, "each has an order of its own"
+    assert sorted(int(row["id"]) for row in shard.iter_rows()) == list(range(40))
+
+
+def test_passes_side_by_side_are_epochs_of_their_own() -> None:
+    (shard,) = data.range(10).random_shuffle(seed=1).streaming_split(1)
+    pairs = [(int(a["id"]), int(b["id"])) for a, b in zip(shard.iter_rows(), shard.iter_rows(), strict=True)]
+    assert sorted(a for a, _ in pairs) == sorted(b for _, b in pairs) == list(range(10))
+    assert [a for a, _ in pairs] != [b for _, b in pairs]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 11, 1000])
+@pytest.mark.parametrize("kind", ["as they are", "shuffled", "filtered"])
+def test_no_row_is_lost_in_a_streaming_split_unless_parts_are_to_be_equal(rows: int, kind: str) -> None:
+    ds = data.range(rows, override_num_blocks=3)
+    if kind == "filtered":
+        ds = data.range(3 * rows, override_num_blocks=3).filter(lambda row: row["id"] < rows)
+    if kind == "shuffled":
+        ds = ds.random_shuffle(seed=3)
+    parts = [[int(row["id"]) for row in part.iter_rows()] for part in ds.streaming_split(3)]
+    assert sorted(row for part in parts for row in part) == list(range(rows))
+    equal = [[int(row["id"]) for row in part.iter_rows()] for part in ds.streaming_split(3, equal=True)]
+    assert [len(part) for part in equal] == [rows // 3] * 3
+    assert len({row for part in equal for row in part}) == rows // 3 * 3
+
+
+def test_rows_that_a_function_leaves_of_one_stretch_are_dealt_to_every_rank() -> None:
+    for blocks in (1, 5, 40):
+        ds = data.range(400, override_num_blocks=blocks).filter(lambda row: 100 <= row["id"] < 200)
+        parts = [[int(row["id"]) for row in part.iter_rows()] for part in ds.streaming_split(2)]
+        assert sorted(parts[0] + parts[1]) == list(range(100, 200))
+        assert min(map(len, parts)) >= 40, (blocks, list(map(len, parts)))

@@ -21,6 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::source::Unit;
 
+/// Of how many places in the order a rank's part is at least, where a function decides which rows stay. More would have more units
+/// read several times, for a part each time.
+const STRETCHES: usize = 4;
+
 /// How an epoch is mixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -130,6 +134,8 @@ impl Order {
     }
 
     fn deal(&self, pieces: Vec<Piece>, world: usize) -> (Vec<Vec<Piece>>, Vec<Piece>) {
+        let is_spread = !self.keeps_rows && self.shuffle == Shuffle::None && world > 1;
+        let pieces = if is_spread { spread(pieces, world) } else { pieces };
         let (mut shares, mut rest) = deal(pieces, world, self.deals_rest);
         if !self.keeps_rows {
             // The parts are not equal anyhow.
@@ -166,6 +172,30 @@ impl Order {
             unread.chain(rest).collect()
         })
     }
+}
+
+/// In an order in which equal parts, one after the other, are of rows from everywhere: a function may drop all rows of a stretch.
+fn spread(pieces: Vec<Piece>, world: usize) -> Vec<Piece> {
+    let rows = pieces.iter().map(Piece::rows).sum::<Option<u64>>();
+    let most = match rows {
+        Some(rows) if pieces.len() < world * STRETCHES => rows.div_ceil((world * STRETCHES) as u64).max(1),
+        _ => u64::MAX,
+    };
+    let mut parts = Vec::new();
+    for mut piece in pieces {
+        // Equally long, so that no rank gets the long ones and another the short ones.
+        let length = piece.rows().map_or(u64::MAX, |rows| rows.div_ceil(rows.div_ceil(most).max(1)));
+        while piece.taken == 0 && piece.rows().is_some_and(|rows| rows > length) {
+            let (first, after) = piece.split(length);
+            parts.push(first);
+            piece = after;
+        }
+        parts.push(piece);
+    }
+    if rows.is_none() {
+        return parts;
+    }
+    deal_whole(parts, world).into_iter().flatten().collect()
 }
 
 /// Equal parts of what is there, one after the other: of rows where they are counted, otherwise of pieces. The rest is

@@ -71,9 +71,18 @@ struct State {
     epoch: u64,
     before: Vec<Segment>,
     position: Position,
+    /// Something of this epoch was handed over.
+    is_begun: bool,
 }
 
 impl State {
+    fn end_epoch(&mut self) {
+        self.epoch += 1;
+        self.before.clear();
+        self.position = Position::default();
+        self.is_begun = false;
+    }
+
     /// Where the ranks were when a checkpoint was made. One that had not asked for the data set has read nothing of it.
     fn of(ranks: &[Option<Progress>]) -> Option<State> {
         let behind = ranks.iter().flatten().min_by_key(|one| one.epoch)?;
@@ -88,7 +97,7 @@ impl State {
         if segment.iter().any(|position| *position != Position::default()) {
             before.push(segment);
         }
-        Some(State { seed: behind.seed, epoch: behind.epoch, before, position: Position::default() })
+        Some(State { seed: behind.seed, epoch: behind.epoch, before, position: Position::default(), is_begun: false })
     }
 }
 
@@ -131,7 +140,8 @@ pub struct Cut {
 impl Shard {
     /// `saved` is where each rank was when the checkpoint was made that is gone on from.
     pub fn new(pipeline: Pipeline, options: ShardOptions, saved: &[Option<Progress>]) -> Arc<Shard> {
-        let fresh = State { seed: options.seed, epoch: 0, before: Vec::new(), position: Position::default() };
+        let fresh =
+            State { seed: options.seed, epoch: 0, before: Vec::new(), position: Position::default(), is_begun: false };
         let state = Mutex::new(State::of(saved).unwrap_or(fresh));
         Arc::new(Shard { pipeline, options, state, ahead: Mutex::default() })
     }
@@ -141,7 +151,7 @@ impl Shard {
     }
 
     pub fn progress(&self) -> Progress {
-        let State { seed, epoch, before, position } = &*self.state();
+        let State { seed, epoch, before, position, .. } = &*self.state();
         let before = before.iter().map(|segment| segment.iter().copied().map(place).collect()).collect();
         Progress { seed: *seed, epoch: *epoch, before, position: place(*position) }
     }
@@ -159,7 +169,10 @@ impl Shard {
     pub fn begin(self: &Arc<Self>, cut: Cut) -> Result<Epoch, DataError> {
         let (epoch, before) = {
             let mut state = self.state();
-            state.position = Position::default();
+            if state.is_begun {
+                // The pass before was left: it is gone on with after a restart, and not by this one.
+                state.end_epoch();
+            }
             (state.epoch, state.before.clone())
         };
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -180,6 +193,7 @@ impl Shard {
         };
         Ok(Epoch {
             shard: self.clone(),
+            epoch,
             cut,
             number: 0,
             pass,
@@ -225,6 +239,7 @@ impl Shard {
 /// One pass over a shard.
 pub struct Epoch {
     shard: Arc<Shard>,
+    epoch: u64,
     cut: Cut,
     pass: Pass,
     board: Option<Board>,
@@ -277,19 +292,27 @@ impl Epoch {
         }
         match self.take()? {
             Some((batch, position)) => {
-                self.shard.state().position = position;
-                self.shard.read_ahead(self.cut, &self.pass);
+                if self.is_current() {
+                    let mut state = self.shard.state();
+                    (state.position, state.is_begun) = (position, true);
+                    drop(state);
+                    self.shard.read_ahead(self.cut, &self.pass);
+                }
                 Ok(Some(batch))
             }
             None => {
                 self.stage = Stage::Ended;
-                let mut state = self.shard.state();
-                state.epoch += 1;
-                state.before.clear();
-                state.position = Position::default();
+                if self.is_current() {
+                    self.shard.state().end_epoch();
+                }
                 Ok(None)
             }
         }
+    }
+
+    /// Whether no other pass was begun since.
+    fn is_current(&self) -> bool {
+        self.shard.epoch() == self.epoch
     }
 
     /// One ahead of what is handed over, where ranks have to agree.
@@ -367,13 +390,13 @@ impl Epoch {
 
     /// Everything, for a rank that has no part.
     fn whole(&self) -> Pass {
-        self.shard.pass(self.cut, self.shard.epoch(), Vec::new(), 1, 0)
+        self.shard.pass(self.cut, self.epoch, Vec::new(), 1, 0)
     }
 
     fn again(&mut self) -> Result<Option<RecordBatch>, DataError> {
         let own = |shard: &Shard| {
             let ShardOptions { world, rank, .. } = shard.options;
-            Box::new(shard.pass(self.cut, shard.epoch(), Vec::new(), world, rank))
+            Box::new(shard.pass(self.cut, self.epoch, Vec::new(), world, rank))
         };
         if matches!(self.filler, Filler::None) {
             self.filler = Filler::Again { pass: own(&self.shard), gave: false, own: true };

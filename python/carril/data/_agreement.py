@@ -77,14 +77,14 @@ class Board:
         self._map.close()
 
 
-def agreed(batches: Iterator[T], board: Board) -> Iterator[T]:
-    """The batches that every rank has a counterpart for."""
+def agreed(batches: Iterator[T], board: Board, on_cut: Callable[[int], None]) -> Iterator[T]:
+    """The batches that every rank has a counterpart for; `on_cut` is told how many, where this rank has more."""
     number, ended = 0, False
     with contextlib.closing(board):
         try:
             for current in _told(batches, board):
                 if not board.all_have(number + 1):
-                    _logger.info("the epoch ends with %d batches: another rank has no more", number)
+                    on_cut(number)
                     break
                 number += 1
                 yield current

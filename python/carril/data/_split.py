@@ -44,13 +44,24 @@ class Shard(DataIterator):
     SHARD-1: a position is what was handed over, and `goes_on_from` begins behind it, also with another number of ranks.
     """
 
-    def __init__(self, dataset: "Dataset", world: int, rank: int, seed: int, meeting: Meeting | None = None) -> None:
-        """Without a `meeting` each rank goes to its own end of an epoch."""
+    def __init__(
+        self,
+        dataset: "Dataset",
+        world: int,
+        rank: int,
+        seed: int,
+        meeting: Meeting | None = None,
+        deals_rest: bool = False,
+    ) -> None:
+        """Without a `meeting` each rank goes to its own end of an epoch. With `deals_rest` some have a row more than others."""
         self._dataset, self._world, self._rank, self._seed = dataset, world, rank, seed
         self._meeting = meeting
+        self._deals_rest = deals_rest or (meeting is not None and meeting.uneven != "drop")
         self._epoch = 0
         self._before: Sequence[Sequence[Position]] = ()
         self._position = _BEGINNING
+        # The pass that is read, until its end.
+        self._pass: object | None = None
         self._is_rest_told = False
         # The epoch after this one, with the options that it was begun with.
         self._ahead: tuple[int, _Options, BatchStream] | None = None
@@ -71,13 +82,22 @@ class Shard(DataIterator):
         self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
     ) -> "Iterator[Block]":
         options = _Options(batch_size, drop_last, local_shuffle)
+        if self._pass is not None:
+            # The pass before was left: it is gone on with after a restart, and not by this one.
+            self._end_epoch()
+        this = self._pass = object()
         stream = self._begin(options)
         self._position = _BEGINNING
-        for block, self._position in self._together(stream, options):  # noqa: B020
-            self._read_ahead(stream, options)
+        for block, position in self._together(stream, options):
+            if self._pass is this:
+                self._position = position
+                self._read_ahead(stream, options)
             yield block
-        # A pass that was left before its end is gone on with after a restart, and not by the next pass.
-        self._epoch, self._before, self._position = self._epoch + 1, (), _BEGINNING
+        if self._pass is this:
+            self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        self._epoch, self._before, self._position, self._pass = self._epoch + 1, (), _BEGINNING, None
 
     def _begin(self, options: "_Options") -> BatchStream:
         ahead, self._ahead = self._ahead, None
@@ -95,8 +115,7 @@ class Shard(DataIterator):
         self, options: "_Options", epoch: int, before: Sequence[Sequence[Position]], world: int, rank: int
     ) -> BatchStream:
         meeting = self._meeting
-        is_uneven = meeting is not None and meeting.uneven != "drop"
-        part = Part(epoch, world, rank, before, is_resumable=True, deals_rest=is_uneven)
+        part = Part(epoch, world, rank, before, is_resumable=True, deals_rest=self._deals_rest)
         return self._dataset._open().stream(
             part,
             batch_size=options.batch_size,
@@ -121,11 +140,23 @@ class Shard(DataIterator):
         # Whoever goes on from the middle of an epoch meets those that do so too.
         board = Board(f"{meeting.path}.{self._epoch}.{len(self._before)}", self._world, self._rank)
         if meeting.uneven == "drop":
-            return agreed(batches, board)
+            return agreed(batches, board, self._tell_cut)
         if meeting.uneven == "repeat":
             return evened(batches, board, lambda: self._repeated(stream, options))
         last: list[Block] = []
         return evened(_marked(batches, last), board, lambda: self._padding(stream, last))
+
+    def _tell_cut(self, batches: int) -> None:
+        if not self._is_rest_told:
+            self._is_rest_told = True
+            _logger.warning(
+                "an epoch of `%s` ends for all ranks after %d batch%s: rank %d has more, and another has not; they are left out. "
+                "`materialize()` it, which counts its rows, or `DataConfig(uneven=…)` can pad or repeat instead",
+                self._meeting.name if self._meeting is not None else "data",
+                batches,
+                "" if batches == 1 else "es",
+                self._rank,
+            )
 
     def _tell_rest(self, rows: int) -> None:
         if rows and self._rank == 0 and not self._is_rest_told:

@@ -182,10 +182,10 @@ class Dataset(DataIterator):
         plans = [one._plan for one in every]
         empties = [one._empty() for one in every]
         if all(plan.shuffle == "none" and plan.limit is None for plan in plans) and None not in empties:
-            blocks = _same_columns([empty for empty in empties if empty is not None])
+            blocks = Block.alike([empty for empty in empties if empty is not None])
             return Dataset(Plan(Union(tuple(plans), blocks[0])))
         # What has an order of its own, or an end, is read to it.
-        return self._derive("union", lambda: _same_columns([block for one in every for block in one._all_blocks()]))
+        return self._derive("union", lambda: [block for one in every for block in one._all_blocks()])
 
     def repartition(
         self,
@@ -276,7 +276,7 @@ class Dataset(DataIterator):
     def to_pandas(self, limit: int | None = None) -> "pandas.DataFrame":
         import pandas
 
-        frames = [_convert.to_pandas(block) for block in self._all_blocks()]
+        frames = [_convert.to_pandas(block) for block in Block.alike(list(self._all_blocks()))]
         frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(columns=self.columns())
         if limit is not None and len(frame) > limit:
             raise ValueError(f"the data set has {len(frame)} rows, and {limit} were asked for at most")
@@ -374,19 +374,35 @@ class Dataset(DataIterator):
         return self._to_cut
 
     def streaming_split(self, n: int, *, equal: bool = False, locality_hints: Any = None) -> "list[Shard]":
-        """One iterator for each of `n` consumers: each reads its own part, and nobody waits for another."""
+        """One iterator for each of `n` consumers: each reads its own part, and nobody waits for another.
+
+        Where they are to be `equal`, rows that do not fill one for each are left out, and those of functions that change
+        their number are held in memory.
+        """
         from carril.data._split import Shard
 
         n = whole(n, 1, f"streaming_split({n!r})", "parts")
         seed = self._plan.seed if self._plan.seed is not None else random.getrandbits(63)
-        return [Shard(self, n, rank, seed) for rank in range(n)]
+        dealt = self._counted() if equal else self
+        return [Shard(dealt, n, rank, seed, deals_rest=not equal) for rank in range(n)]
+
+    def _counted(self) -> "Dataset":
+        """The same rows, of which it is known how many there are."""
+        plan = self._plan
+        if self._open().is_counted:
+            return self
+        if plan.limit is not None or plan.shuffle == "none":
+            return self.materialize()
+        # Each pass has an order of its own also then.
+        made = Dataset(replace(plan, shuffle="none")).materialize()
+        return Dataset(replace(made._plan, shuffle=plan.shuffle, seed=plan.seed))
 
     def _whole(self) -> Block:
-        blocks = _same_columns(list(self._all_blocks()))
+        blocks = list(self._all_blocks())
         if not blocks:
             empty = self._empty()
             return empty if empty is not None else Block.of_columns([], 0)
-        return blocks[0] if len(blocks) == 1 else Block.concat(blocks)
+        return Block.concat(blocks)
 
     # For people.
 
@@ -468,19 +484,3 @@ def _names(columns: str | Sequence[str], method: str) -> list[str]:
     if twice is not None:
         raise ConfigError(f"`{method}` was given `{twice}` twice")
     return names
-
-
-def _same_columns(blocks: list[Block]) -> list[Block]:
-    """All with the columns of the first; it must have the same."""
-    for block in blocks[1:]:
-        if (block.names, block.types) == (blocks[0].names, blocks[0].types):
-            continue
-        if sorted(zip(block.names, block.types, strict=True)) != sorted(
-            zip(blocks[0].names, blocks[0].types, strict=True)
-        ):
-            raise ConfigError(
-                "the parts have different columns: "
-                f"{dict(zip(blocks[0].names, blocks[0].types, strict=True))} and {dict(zip(block.names, block.types, strict=True))}"
-            )
-    names = [(name, name) for name in blocks[0].names] if blocks else []
-    return [block if block.names == blocks[0].names else block.project(names) for block in blocks]
