@@ -180,7 +180,7 @@ def test_splits() -> None:
 
 
 def test_parts_of_several_consumers_are_equal_and_complete() -> None:
-    parts = data.range(10_000).random_shuffle(seed=3).streaming_split(3)
+    parts = data.range(10_000).random_shuffle(seed=3).streaming_split(3, equal=True)
     first = [ids(part) for part in parts]
     assert [len(part) for part in first] == [3333] * 3
     assert len(set().union(*first)) == 9999
@@ -230,6 +230,29 @@ def test_lists_that_are_equally_long_are_tensors_of_torch(tmp_path: Path) -> Non
 def test_rows_that_are_no_tensors_are_told(rows: list[Any], told: str) -> None:
     with pytest.raises(ConfigError, match=f"column `x` cannot be a tensor: its rows are {told}"):
         list(data.from_items([{"x": row} for row in rows]).iter_torch_batches())
+
+
+def test_numbers_of_numpy_keep_their_types_in_rows() -> None:
+    row = {"f": np.float32(0.5), "h": np.float16(0.5), "i": np.int8(3), "b": np.bool_(True), "s": np.str_("a")}
+    batch = data.range(3).map(lambda _: row).take_batch(3)
+    assert [batch[name].dtype.str for name in "fhib"] == ["<f4", "<f2", "|i1", "|b1"]
+    assert batch["s"].tolist() == ["a"] * 3
+    assert repr(data.from_items([np.float32(1)]).schema()) == "{item: float}"
+
+
+def test_a_filter_that_leaves_nothing_leaves_the_columns(tmp_path: Path) -> None:
+    ds = data.range(3).map(lambda row: {**row, "name": "a"}).filter(lambda row: row["id"] > 5)
+    for empty in (ds, ds.select_columns(["id", "name"]).filter(lambda row: True), ds.materialize(), ds.limit(2)):
+        assert empty.columns() == ["id", "name"] and empty.count() == 0
+        assert list(empty.to_pandas().columns) == ["id", "name"]
+    ds.write_parquet(str(tmp_path))
+    assert data.read_parquet(str(tmp_path)).columns() == ["id", "name"]
+
+
+def test_zones_are_written_as_they_are() -> None:
+    from datetime import UTC, datetime
+
+    assert repr(data.from_items([datetime(2024, 1, 1, tzinfo=UTC)]).schema()) == '{item: timestamp(µs, "UTC")}'
 
 
 def test_gaps_are_gaps() -> None:

@@ -210,3 +210,19 @@ def test_damaged_files_are_passed_over_when_that_is_asked_for(tmp_path: Path) ->
     with pytest.raises(StorageError, match=r"2\.json"):
         data.read_json(tmp_path, max_errors=1).take_all()
     assert data.read_json(tmp_path, max_errors=2).take_all() == [{"a": 1}]
+
+
+def test_a_number_that_is_not_whole_is_not_made_whole(tmp_path: Path) -> None:
+    """The types are found in the beginning of a file, and what comes later is not bent to them."""
+    path = tmp_path / "late.json"
+    path.write_text(
+        '{"a": 1, "b": {"c": [1]}}\n' * 1000 + '{"a": 1.5, "b": {"c": [2]}}\n' + '{"a": 3, "b": {"c": [2.5]}}\n'
+    )
+    told = "late.json` at line 1001: .*1.5.*raise `infer_bytes`, or give the type with `column_types`"
+    with pytest.raises(CarrilError, match=told):
+        data.read_json(str(path), infer_bytes=1000).take_all()
+    with pytest.raises(CarrilError, match=r"late.json` at line 1001"):
+        data.read_json(str(path), column_types={"a": "int64"}).take_all()
+    assert data.read_json(str(path)).take_all()[1000:] == [{"a": 1.5, "b": {"c": [2.0]}}, {"a": 3.0, "b": {"c": [2.5]}}]
+    path.write_text('{"a": 1152921504606846977, "b": [{"c": -5}, null]}\n')
+    assert data.read_json(str(path)).take_all() == [{"a": 2**60 + 1, "b": [{"c": -5}, None]}]

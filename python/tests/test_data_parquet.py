@@ -287,3 +287,17 @@ def test_two_files_with_wider_types_are_one(tmp_path: Path) -> None:
         data.read_parquet(tmp_path)
     text = str(raised.value)
     assert f"`{tmp_path}/1.parquet` and `{tmp_path}/3.parquet` have different columns" in text and "`x` is" in text
+
+
+def test_files_may_disagree_about_columns_that_nobody_wants(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1], "y": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"x": [2], "z": ["b"]}), tmp_path / "b.parquet")
+    assert data.read_parquet(str(tmp_path), columns=["x"]).take_all() == [{"x": 1}, {"x": 2}]
+    with pytest.raises(ConfigError, match="`z` is only in the second"):
+        data.read_parquet(str(tmp_path))
+    with pytest.raises(ConfigError, match="`y` is only in the first"):
+        data.read_parquet(str(tmp_path), columns=["y", "x"])
+    with pytest.raises(ConfigError, match="there is no column `q`; there are `x`, `y`"):
+        data.read_parquet(str(tmp_path), columns=["x", "q"])
+    both = data.read_parquet(str(tmp_path / "a.parquet")).union(data.read_parquet(str(tmp_path / "b.parquet")))
+    assert both.take_all() == [{"x": 1, "y": 1, "z": None}, {"x": 2, "y": None, "z": "b"}]

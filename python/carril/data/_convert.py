@@ -104,6 +104,8 @@ def _column(values: Any) -> tuple[Any, ...]:
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise TypeError(f"a column is an array or a list of values, not {type(values).__name__}")
         values = [_on_host(value) for value in values]
+        if values and _is_number_of_numpy(values[0]) and all(type(value) is type(values[0]) for value in values):
+            return _column(numpy.array(values))
         if not any(isinstance(value, numpy.ndarray) for value in values):
             return ("list", values)
         values = _objects(values)
@@ -116,6 +118,12 @@ def _column(values: Any) -> tuple[Any, ...]:
     if values.dtype.kind in "mM" and numpy.datetime_data(values.dtype)[0] not in ("s", "ms", "us", "ns"):
         values = values.astype(f"{values.dtype.kind}8[s]")
     return _plain(values)
+
+
+def _is_number_of_numpy(value: Any) -> bool:
+    import numpy
+
+    return isinstance(value, numpy.generic) and value.dtype.kind in "biuf" and value.itemsize <= 8
 
 
 def _on_host(value: Any) -> Any:

@@ -77,6 +77,13 @@ class Dataset(DataIterator):
         """A data set in memory that is made of this one when it is first used."""
         return Dataset(Plan(Derived(make, name)))
 
+    def _held(self, blocks: Iterable[Block]) -> list[Block]:
+        """These blocks; where there are none, one without rows that has the columns."""
+        held = list(blocks)
+        if not held and (empty := self._empty()) is not None:
+            return [empty.slice(0, 0)]
+        return held
+
     def _settled(self) -> "Dataset":
         """This one, such that a transform may be added behind everything: a limit comes before what follows it.
 
@@ -86,7 +93,7 @@ class Dataset(DataIterator):
         if plan.limit is None:
             return self
         if plan.shuffle != "none" or not self._open().is_counted:
-            return self._derive("limit", lambda: list(self._blocks()))
+            return self._derive("limit", lambda: self._held(self._blocks()))
         rows = tuple(rows or 0 for rows, _ in self._open().source.units())
         first = {"range": {"begin": 0, "end": plan.limit}}
         return Dataset(replace(plan, origin=Subset(plan.origin, first, rows), limit=None))
@@ -206,7 +213,7 @@ class Dataset(DataIterator):
         source = self.random_shuffle() if shuffle else self
 
         def make() -> list[Block]:
-            blocks = list(source._all_blocks())
+            blocks = source._held(source._all_blocks())
             if not blocks:
                 return []
             rows = Block.concat(blocks)
@@ -223,7 +230,7 @@ class Dataset(DataIterator):
 
     def materialize(self) -> "Dataset":
         """The same rows, read and held in memory."""
-        made = MaterializedDataset(Plan(Memory(tuple(self._all_blocks()), self._plan.name)))
+        made = MaterializedDataset(Plan(Memory(tuple(self._held(self._all_blocks())), self._plan.name)))
         made._open()
         return made
 
@@ -247,7 +254,15 @@ class Dataset(DataIterator):
             for transform in opened.transforms():
                 block = transform.apply(block)
             return block
-        return next(iter(replace_limit(self, 1)._blocks()), None)
+        first = next(iter(replace_limit(self, 1)._blocks()), None)
+        steps = self._plan.steps
+        places = [place for place, step in enumerate(steps) if isinstance(step, Operation)]
+        if first is None and steps[places[-1]].kind == "filter":  # type: ignore[union-attr]
+            # It left no row, and has the columns of what it was given.
+            return Dataset(
+                replace(self._plan, steps=steps[: places[-1]] + steps[places[-1] + 1 :], limit=None)
+            )._empty()
+        return first
 
     def columns(self, fetch_if_missing: bool = True) -> list[str]:
         block = self._empty()
@@ -398,11 +413,8 @@ class Dataset(DataIterator):
         return Dataset(replace(made._plan, shuffle=plan.shuffle, seed=plan.seed))
 
     def _whole(self) -> Block:
-        blocks = list(self._all_blocks())
-        if not blocks:
-            empty = self._empty()
-            return empty if empty is not None else Block.of_columns([], 0)
-        return Block.concat(blocks)
+        blocks = self._held(self._all_blocks())
+        return Block.concat(blocks) if blocks else Block.of_columns([], 0)
 
     # For people.
 

@@ -10,6 +10,7 @@ mod values;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use arrow_json::ReaderBuilder;
 use arrow_json::reader::Decoder;
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
@@ -90,7 +91,8 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, options: JsonOptio
         .flat_map(|file| file.extents.into_iter().map(move |extent| (extent, file.ends)))
         .collect();
     let units = extents.iter().map(|(extent, _)| extent.unit(&files, 1)).collect();
-    let decoded = Arc::new(Schema::new(own.fields().iter().map(|field| with_offset(field)).collect::<Vec<_>>()));
+    let decoded = |field: &Arc<Field>| with_offset(&field.as_ref().clone().with_data_type(exact(field.data_type())));
+    let decoded = Arc::new(Schema::new(own.fields().iter().map(decoded).collect::<Vec<_>>()));
     let reader = JsonReader { files: files.clone(), extents, decoded, layout };
     Ok(FileSource { schema: reader.layout.schema(), units, files, damages, reader: Box::new(reader) })
 }
@@ -102,6 +104,17 @@ fn with_offset(field: &Field) -> Field {
             field.clone().with_data_type(DataType::Timestamp(*unit, Some("+00:00".into())))
         }
         _ => field.clone(),
+    }
+}
+
+/// Whole numbers are decoded as texts: Arrow's decoder makes 1 of 1.5 where a whole number is wanted, and the cast does not.
+fn exact(kind: &DataType) -> DataType {
+    let inner = |field: &Arc<Field>| Arc::new(field.as_ref().clone().with_data_type(exact(field.data_type())));
+    match kind {
+        whole if whole.is_integer() => DataType::Utf8,
+        DataType::List(item) => DataType::List(inner(item)),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(inner).collect()),
+        other => other.clone(),
     }
 }
 
@@ -176,9 +189,11 @@ impl JsonReader {
                 }
                 decoder.flush()
             };
-            let block = fill().map_err(|error| self.explain(file, offset, text, &error))?;
+            let finished =
+                |block: Option<RecordBatch>| block.map(|block| self.layout.finish_one(block, file)).transpose();
+            let block = fill().map_err(DataError::from).and_then(finished);
+            let block = block.map_err(|error| self.explain(file, offset, text, &error))?;
             let Some(block) = block else { return Ok(true) };
-            let block = self.layout.finish_one(block, file)?;
             if take(block)? == Flow::Stop {
                 return Ok(false);
             }
@@ -186,10 +201,13 @@ impl JsonReader {
     }
 
     /// Finds the record that is wrong, by reading each alone.
-    fn explain(&self, file: &FileRef, offset: u64, text: &[u8], error: &ArrowError) -> DataError {
-        let why = |error: &ArrowError| {
-            let text = told(error);
-            match text.contains("missing from schema") {
+    fn explain(&self, file: &FileRef, offset: u64, text: &[u8], error: &DataError) -> DataError {
+        let why = |error: &DataError| {
+            let text = match error {
+                DataError::Arrow(error) => told(error),
+                other => other.to_string(),
+            };
+            match ["missing from schema", "Cannot cast", "expected null"].iter().any(|sign| text.contains(sign)) {
                 true => format!("{text}; raise `infer_bytes`, or give the type with `column_types`"),
                 false => text,
             }
@@ -200,11 +218,15 @@ impl JsonReader {
         };
         let mut values = Values::new(text, text.trim_ascii_start().first() == Some(&b'['));
         while let Some((at, _)) = values.next() {
-            let alone = self.decoder(1).and_then(|mut decoder| {
+            let alone = || -> Result<(), DataError> {
+                let mut decoder = self.decoder(1)?;
                 decoder.decode(&text[at..values.position()])?;
-                decoder.flush().map(drop)
-            });
-            if let Err(error) = alone {
+                if let Some(block) = decoder.flush()? {
+                    self.layout.finish_one(block, file)?;
+                }
+                Ok(())
+            };
+            if let Err(error) = alone() {
                 return damaged(at, why(&error));
             }
         }

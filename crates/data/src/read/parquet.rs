@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
@@ -47,6 +47,11 @@ struct ParquetReader {
     wanted: SchemaRef,
 }
 
+/// Files may disagree about columns that nobody wants.
+fn only(schema: &Schema, wanted: impl Fn(&str) -> bool) -> Schema {
+    Schema::new(schema.fields().iter().filter(|field| wanted(field.name())).cloned().collect::<Vec<_>>())
+}
+
 pub(crate) fn open(
     files: Vec<FileRef>,
     common: &FileOptions,
@@ -58,10 +63,24 @@ pub(crate) fn open(
     let schemas = files.iter().zip(&metadata);
     let schemas =
         schemas.filter_map(|(file, metadata)| Some((file.name.as_str(), metadata.as_ref()?.schema().as_ref())));
-    let own = unify(schemas, Lacking::IsAnError)?;
+    let wanted = |name: &str| {
+        let is_wanted = |columns: &Vec<String>| columns.iter().any(|column| column == name);
+        options.columns.as_ref().is_none_or(is_wanted) || options.filter.iter().any(|one| one.column() == name)
+    };
+    let read: Vec<(&str, Schema)> = schemas.map(|(file, schema)| (file, only(schema, wanted))).collect();
+    let own = unify(read.iter().map(|(file, schema)| (*file, schema)), Lacking::IsAnError)?;
     let mut layout = Layout::new(&own, &files, common.include_paths);
+    // A column that is not there is told with all that are.
+    let all: Vec<String> = metadata.iter().flatten().next().map_or_else(Vec::new, |first| {
+        let schema = Layout::new(first.schema(), &files, common.include_paths).schema();
+        schema.fields().iter().map(|field| format!("`{}`", field.name())).collect()
+    });
+    let all_named = |error: DataError| match error {
+        DataError::NoColumn { column, .. } => DataError::NoColumn { column, there: all.join(", ") },
+        other => other,
+    };
     for condition in &options.filter {
-        condition.check(&layout.schema())?;
+        condition.check(&layout.schema()).map_err(all_named)?;
     }
     let mut wanted = layout.schema();
     if let Some(mut columns) = options.columns {
@@ -74,7 +93,7 @@ pub(crate) fn open(
                 columns.push(condition.column().to_owned());
             }
         }
-        layout = layout.select(&columns)?;
+        layout = layout.select(&columns).map_err(all_named)?;
         wanted = Arc::new(layout.schema().project(&(0..number).collect::<Vec<_>>())?);
     }
     let mut reader = ParquetReader { files, metadata, places: Vec::new(), layout, filter: options.filter, wanted };

@@ -62,8 +62,15 @@ pub fn type_name(field: &Field) -> String {
         DataType::Float32 => "float".to_owned(),
         DataType::Float64 => "double".to_owned(),
         DataType::Boolean => "bool".to_owned(),
-        other => other.to_string().to_lowercase(),
+        other => lowered(&other.to_string()),
     }
+}
+
+/// In small letters, but for what is quoted: the names of zones and fields.
+fn lowered(text: &str) -> String {
+    let parts = text.split('"').enumerate();
+    let parts = parts.map(|(number, part)| if number % 2 == 0 { part.to_lowercase() } else { part.to_owned() });
+    parts.collect::<Vec<_>>().join("\"")
 }
 
 /// Unpickled. The mark of the column is that of blocks of our own, whose bytes were pickled here.
