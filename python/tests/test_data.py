@@ -255,6 +255,20 @@ def test_zones_are_written_as_they_are() -> None:
     assert repr(data.from_items([datetime(2024, 1, 1, tzinfo=UTC)]).schema()) == '{item: timestamp(µs, "UTC")}'
 
 
+def test_looking_at_a_data_set_makes_its_functions_once(tmp_path: Path) -> None:
+    class Costly:
+        def __init__(self) -> None:
+            (tmp_path / str(len(list(tmp_path.iterdir())))).touch()
+
+        def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+            return batch
+
+    ds = data.range(10).map_batches(Costly, concurrency=1)
+    assert ds.columns() == ["id"] and repr(ds.schema()) == "{id: int64}"
+    assert ds.count() == len(ds.take_all()) == 10
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_gaps_are_gaps() -> None:
     ds = data.from_items([{"x": 1, "y": None, "z": 2.5}, {"x": None, "y": "a", "z": None}])
     batch = ds.take_batch(2)

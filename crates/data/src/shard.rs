@@ -73,6 +73,8 @@ struct State {
     position: Position,
     /// Something of this epoch was handed over.
     is_begun: bool,
+    /// And then nobody wanted the rest.
+    is_left: bool,
 }
 
 impl State {
@@ -80,7 +82,7 @@ impl State {
         self.epoch += 1;
         self.before.clear();
         self.position = Position::default();
-        self.is_begun = false;
+        (self.is_begun, self.is_left) = (false, false);
     }
 
     /// Where the ranks were when a checkpoint was made. One that had not asked for the data set has read nothing of it.
@@ -97,7 +99,14 @@ impl State {
         if segment.iter().any(|position| *position != Position::default()) {
             before.push(segment);
         }
-        Some(State { seed: behind.seed, epoch: behind.epoch, before, position: Position::default(), is_begun: false })
+        Some(State {
+            seed: behind.seed,
+            epoch: behind.epoch,
+            before,
+            position: Position::default(),
+            is_begun: false,
+            is_left: false,
+        })
     }
 }
 
@@ -140,8 +149,14 @@ pub struct Cut {
 impl Shard {
     /// `saved` is where each rank was when the checkpoint was made that is gone on from.
     pub fn new(pipeline: Pipeline, options: ShardOptions, saved: &[Option<Progress>]) -> Arc<Shard> {
-        let fresh =
-            State { seed: options.seed, epoch: 0, before: Vec::new(), position: Position::default(), is_begun: false };
+        let fresh = State {
+            seed: options.seed,
+            epoch: 0,
+            before: Vec::new(),
+            position: Position::default(),
+            is_begun: false,
+            is_left: false,
+        };
         let state = Mutex::new(State::of(saved).unwrap_or(fresh));
         Arc::new(Shard { pipeline, options, state, ahead: Mutex::default() })
     }
@@ -158,7 +173,8 @@ impl Shard {
 
     /// The number of the epoch that the next pass is of, or that a pass is in.
     pub fn epoch(&self) -> u64 {
-        self.state().epoch
+        let state = self.state();
+        state.epoch + u64::from(state.is_left)
     }
 
     pub fn pipeline(&self) -> &Pipeline {
@@ -227,7 +243,7 @@ impl Shard {
     }
 
     fn read_ahead(&self, cut: Cut, pass: &Pass) {
-        let epoch = self.epoch() + 1;
+        let epoch = self.state().epoch + 1;
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         if ahead.is_none() && pass.is_read() {
             let pass = self.pass(cut, epoch, Vec::new(), self.options.world, self.options.rank);
@@ -312,7 +328,7 @@ impl Epoch {
 
     /// Whether no other pass was begun since.
     fn is_current(&self) -> bool {
-        self.shard.epoch() == self.epoch
+        self.shard.state().epoch == self.epoch
     }
 
     /// One ahead of what is handed over, where ranks have to agree.
@@ -421,8 +437,15 @@ impl Epoch {
 
 impl Drop for Epoch {
     fn drop(&mut self) {
-        if let (Some(board), true) = (&self.board, self.stage != Stage::Ended) {
+        if self.stage == Stage::Ended {
+            return;
+        }
+        if let Some(board) = &self.board {
             board.leave();
+        }
+        if self.is_current() {
+            let mut state = self.shard.state();
+            state.is_left = state.is_begun;
         }
     }
 }
@@ -472,6 +495,46 @@ mod tests {
         let ranks = saved(r#"[{"seed": 7, "epoch": 2, "before": [], "position": [0, 0, 0]}]"#);
         assert_eq!(State::of(&ranks).unwrap().before, Vec::<Segment>::new());
         assert_eq!(State::of(&saved("[null, null]")), None);
+    }
+
+    #[test]
+    fn a_pass_that_is_left_ends_its_epoch_and_is_gone_on_with_after_a_restart() {
+        let pipeline = || {
+            let column: arrow_array::ArrayRef = Arc::new(arrow_array::Int64Array::from_iter_values(0..40));
+            let block = RecordBatch::try_from_iter([("id", column)]).unwrap();
+            let source = crate::read::memory::Blocks::new(block.schema(), vec![block]).unwrap();
+            Pipeline { source: Arc::new(source), transforms: Vec::new() }
+        };
+        let options = || ShardOptions {
+            shuffle: Shuffle::Rows,
+            seed: 1,
+            world: 1,
+            rank: 0,
+            uneven: Uneven::Drop,
+            meeting: None,
+            threads: 1,
+            budget: 1 << 20,
+            warn: |_| (),
+        };
+        let shard = Shard::new(pipeline(), options(), &[]);
+        let cut = Cut { batch_size: Some(5), drop_last: false };
+        let mut firsts = Vec::new();
+        for number in 0..3 {
+            assert_eq!(shard.epoch(), number);
+            let mut epoch = shard.begin(cut).unwrap();
+            firsts.push(epoch.next_batch().unwrap().unwrap());
+            assert_eq!(shard.epoch(), number);
+        }
+        assert!(firsts[0] != firsts[1] && firsts[1] != firsts[2] && firsts[0] != firsts[2]);
+        let saved = shard.progress();
+        assert_eq!((shard.epoch(), saved.epoch, saved.position), (3, 2, (0, 0, 5)));
+        let again = Shard::new(pipeline(), options(), &[Some(saved)]);
+        let mut rest = again.begin(cut).unwrap();
+        let mut rows = firsts[2].num_rows();
+        while let Some(batch) = rest.next_batch().unwrap() {
+            rows += batch.num_rows();
+        }
+        assert_eq!((rows, again.epoch()), (40, 3));
     }
 
     #[test]

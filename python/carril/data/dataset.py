@@ -461,7 +461,9 @@ class MaterializedDataset(Dataset):
 def replace_limit(dataset: Dataset, limit: int) -> Dataset:
     """The same data set, of which only so many rows are wanted, with what it has open."""
     made = Dataset(replace(dataset._plan, limit=limit))
-    made._opened = replace_plan(dataset._open(), made._plan)
+    opened = dataset._open()
+    opened.transforms()  # so that its processes are those of both
+    made._opened = replace_plan(opened, made._plan)
     return made
 
 
