@@ -378,3 +378,9 @@ def test_a_file_system_of_python(tmp_path: Path) -> None:
     assert len(files_of(tmp_path / "a" / "b", ".parquet")) == 10
     with pytest.raises(ConfigTypeError, match="`filesystem`"):
         data.range(10).write_parquet(str(tmp_path), filesystem="s3")
+
+
+def test_a_null_that_is_alone_in_its_line_is_a_row(tmp_path: Path) -> None:
+    rows = [{"a": 1}, {"a": None}, {"a": 3}]
+    data.from_items(rows).write_csv(tmp_path)
+    assert data.read_csv(str(tmp_path)).take_all() == rows

@@ -1,6 +1,6 @@
 //! CSV: fields between delimiters, in quotes where they must be.
 //!
-//! A null is an empty field, and an empty text one in quotes. Numbers are as short as they can be to be read back the same,
+//! A null is an empty field, and an empty text one in quotes, as is a null that is alone in its line. Numbers are as short as they can be to be read back the same,
 //! times are as ISO 8601 writes them.
 
 use std::fmt::Write as _;
@@ -43,6 +43,10 @@ impl<W: Write> CsvWriter<W> {
             for (number, formatter) in formatters.iter().enumerate() {
                 self.begin_field(&mut lines, number);
                 if rows.column(number).is_null(row) {
+                    if formatters.len() == 1 {
+                        // A line without anything is no row to a reader.
+                        self.field(&mut lines, "")?;
+                    }
                     continue;
                 }
                 text.clear();
