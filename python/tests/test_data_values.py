@@ -118,6 +118,25 @@ def test_what_a_function_returns_comes_back() -> None:
             assert is_same([row["x"] for row in again], values)
 
 
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "+02:00", "-05:30"])
+@pytest.mark.parametrize("unit", UNITS)
+def test_data_frames_have_the_zones_of_pyarrow(unit: str, zone: str | None) -> None:
+    noon = 1_717_236_000 * 1000 ** UNITS.index(unit)
+    for values in ([noon, None], [None, None]):
+        table = pa.table({"a": pa.array(values, pa.timestamp(unit, zone))})
+        pd.testing.assert_frame_equal(data.from_arrow(table).to_pandas(), table.to_pandas())
+
+
+def test_functions_of_data_frames_see_the_time_of_the_zone() -> None:
+    frame = pd.DataFrame({"a": pd.to_datetime(["2024-06-01 12:00", "2024-12-01 12:00"]).tz_localize("Europe/Berlin")})
+    ds = data.from_pandas(frame)
+    hours = ds.map_batches(lambda frame: pd.DataFrame({"hour": frame["a"].dt.hour}), batch_format="pandas")
+    assert [row["hour"] for row in hours.take_all()] == [12, 12]
+    same = ds.map_batches(lambda frame: frame, batch_format="pandas")
+    pd.testing.assert_frame_equal(same.to_pandas(), frame)
+    assert [row["a"].hour for row in same.take_all()] == [12, 12]
+
+
 def test_scalars_of_numpy_and_pandas_are_what_they_mean() -> None:
     nano = pd.Timestamp(1_700_000_000_123_456_789, unit="ns")
     cases: dict[str, tuple[list[Any], list[Any]]] = {
