@@ -209,15 +209,105 @@ def of_objects(name: str, values: Sequence[Any]) -> Block:
     return Block.of_columns([(name, ("object", list(values)))], len(values))
 
 
+def of_columns(columns: Mapping[str, Any]) -> Block:
+    """As `of_numpy`; columns of pyarrow, of pandas and masked ones of numpy keep their types, and what is missing in them."""
+    given = {str(name): _of_library(values) for name, values in columns.items()}
+    if not any(_is_arrow(values) for values in given.values()):
+        return of_numpy(given)
+    blocks = [
+        _of_arrow_array(name, values) if _is_arrow(values) else of_numpy({name: values})
+        for name, values in given.items()
+    ]
+    if len({len(block) for block in blocks}) > 1:
+        told = ", ".join(f"`{name}` has {len(block)}" for name, block in zip(given, blocks, strict=True))
+        raise ValueError(f"the columns are of unequal length: {told}")
+    return functools.reduce(Block.beside, blocks)
+
+
+def of_one(name: str, values: Any, rows: int, *, is_aligned: bool) -> Block:
+    """A column for a batch of so many rows: a constant is the value of each. With `is_aligned` a series goes by its index."""
+    if is_aligned and hasattr(values, "reindex"):
+        import pandas
+
+        if isinstance(values, pandas.DataFrame) and len(values.columns) == 1:
+            values = values.iloc[:, 0]
+        index = pandas.RangeIndex(rows)
+        values = values if values.index.equals(index) else values.reindex(index)
+    values = _on_host(values)
+    if hasattr(values, "as_py") and not _is_arrow(values):
+        values = _pyarrow().repeat(values, rows)
+    elif getattr(values, "ndim", 1) == 0:
+        values = [values[()]] * rows
+    elif isinstance(values, str | bytes) or not (values is None or isinstance(values, Iterable)):
+        values = [values] * rows
+    if isinstance(values, Mapping):
+        raise TypeError(f"a column is an array or a list of values, not {type(values).__name__}")
+    made = of_columns({name: values})
+    if len(made) != rows:
+        raise ValueError(f"the column `{name}` has {len(made)} rows, and the batch has {rows}")
+    return made
+
+
+def _of_library(values: Any) -> Any:
+    import numpy
+
+    if hasattr(values, "isna") and hasattr(values, "dtype"):
+        return _of_series(values)
+    if isinstance(values, numpy.ma.MaskedArray):
+        return _of_masked(values)
+    return values
+
+
+def _of_series(column: Any) -> Any:
+    """A series, an index or an array of pandas: as an array of numpy where that has all of it."""
+    import numpy
+
+    if isinstance(column.dtype, numpy.dtype) and column.dtype != object:
+        return column.to_numpy()
+    is_known = hasattr(column.dtype, "tz") or hasattr(getattr(column, "array", column), "__arrow_array__")
+    if is_known and column.dtype.kind in "biufM" and (pyarrow := _pyarrow()) is not None:
+        return pyarrow.array(column)
+    return _objects([None if _is_gap(value) else value for value in column.tolist()])
+
+
+def _of_masked(values: Any) -> Any:
+    import numpy
+
+    mask = numpy.ma.getmaskarray(values)
+    if not mask.any():
+        return values.data
+    if values.ndim > 1:
+        raise TypeError(
+            "a masked array of several dimensions is no column: give one without a mask, or a list with `None` for rows"
+        )
+    if (pyarrow := _pyarrow()) is not None and values.dtype.kind in "biufmM":
+        return pyarrow.array(values.data, mask=mask)
+    return [None if gap else value for value, gap in zip(values.data, mask, strict=True)]
+
+
+def _pyarrow() -> Any:
+    """Where it is installed."""
+    try:
+        import pyarrow
+    except ImportError:
+        return None
+    return pyarrow
+
+
+def _is_arrow(values: Any) -> bool:
+    return hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
+
+
+def _of_arrow_array(name: str, values: Any) -> Block:
+    import pyarrow
+
+    array = pyarrow.array(values) if hasattr(values, "__arrow_c_array__") else pyarrow.chunked_array(values)
+    (block,) = Block.of_arrow(pyarrow.table({name: array}).combine_chunks())
+    return block
+
+
 def of_pandas(frame: "pandas.DataFrame") -> Block:
-    columns = {}
-    for name in frame.columns:
-        column = frame[name]
-        values = column.to_numpy()
-        if values.dtype == object or not isinstance(column.dtype, type(values.dtype)):
-            values = _objects([None if _is_gap(value) else value for value in column.tolist()])
-        columns[str(name)] = values
-    return of_numpy(columns)
+    return of_columns({str(name): frame[name] for name in frame.columns})
 
 
 def _is_gap(value: Any) -> bool:

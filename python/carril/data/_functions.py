@@ -139,16 +139,13 @@ class _Step:
         return [block.take(places)] if places else []
 
     def _add_column(self, block: Block) -> list[Block]:
-        batch = _convert.to_format(block, self._operation.batch_format)
-        column = self._call(batch)
-        if self._operation.batch_format == "pyarrow":
-            import pyarrow
-
-            array = column if isinstance(column, pyarrow.ChunkedArray | pyarrow.Array) else pyarrow.array(column)
-            return _convert.of_arrow(batch.append_column(self._operation.column, array).combine_chunks())
-        if hasattr(column, "to_numpy"):
-            column = column.to_numpy()
-        return [_convert.of_numpy({**_convert.to_numpy(block), self._operation.column: column})]
+        """The columns that are there stay what they are: only the new one is made of what the function returns."""
+        name, batch_format = self._operation.column, self._operation.batch_format
+        given = self._call(_convert.to_format(block, batch_format))
+        added = _convert.of_one(name, given, len(block), is_aligned=batch_format == "pandas")
+        others = block.project([(one, one) for one in block.names if one != name])
+        order = block.names if name in block.names else [*block.names, name]
+        return [others.beside(added).project([(one, one) for one in order])]
 
     def _map_batches(self, block: Block) -> list[Block]:
         size = self._operation.batch_size or max(len(block), 1)
