@@ -30,6 +30,10 @@ def test_a_range_is_counted_taken_and_batched() -> None:
     assert len(list(ds.iter_batches(batch_size=256, drop_last=True))) == 3
 
 
+def test_a_data_set_is_something_even_without_rows() -> None:
+    assert data.range(3) and data.range(0)
+
+
 def test_items_are_rows_of_any_kind() -> None:
     rows = [
         {"a": 1, "b": "x", "c": [1, 2], "d": {"e": 1.5}, "f": None, "g": b"\0\1", "h": True},

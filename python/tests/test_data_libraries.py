@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow
 import pytest
 import torch
@@ -92,6 +93,32 @@ def test_what_training_is_given_is_dealt_to_its_workers(kind: str, storage: Path
     first, second = (result.rank_metrics(rank)[0]["seen"] for rank in (0, 1))
     assert len(first) == len(second) == 5
     assert sorted(first + second) == list(range(10))
+
+
+@pytest.mark.usefixtures("head")
+def test_data_frames_and_tables_can_be_given_to_a_trainer(storage: Path) -> None:
+    def read() -> None:
+        rows = {name: [row["x"] for row in train.get_dataset_shard(name).iter_rows()] for name in ("frame", "table")}
+        train.report(rows)
+
+    frame = pandas.DataFrame({"x": [1, 2, 3]}, index=[7, 8, 9])
+    trainer = train.DataParallelTrainer(
+        read,
+        scaling_config=train.ScalingConfig(num_workers=1),
+        run_config=train.RunConfig(storage_path=str(storage)),
+        datasets={"frame": frame, "table": pyarrow.table({"x": [4, 5]})},
+    )
+    metrics = trainer.fit().metrics
+    assert metrics is not None and (metrics["frame"], metrics["table"]) == ([1, 2, 3], [4, 5])
+
+
+@pytest.mark.parametrize("given", [data.range(3), pandas.DataFrame({"x": [1]}), [1, 2]])
+def test_data_sets_of_a_trainer_have_names(given: Any) -> None:
+    with pytest.raises(ConfigTypeError, match="it must be a dictionary of names and data sets"):
+        train.DataParallelTrainer(lambda: None, datasets=given)
+    for inner in ({"x": [1]}, "path.parquet"):
+        with pytest.raises(ConfigTypeError, match=r"`datasets\['train'\]` is (dict|str): it must be a data set"):
+            train.DataParallelTrainer(lambda: None, datasets={"train": inner})
 
 
 class Counted(IterableDataset[int]):

@@ -450,6 +450,10 @@ class Dataset(DataIterator):
     def __len__(self) -> int:
         raise TypeError("a data set has no `len()`, which might read all of it: `count()` counts its rows")
 
+    def __bool__(self) -> bool:
+        # Whether there is one, as in `if ds:`; whether it has rows would have to be read.
+        return True
+
     def __iter__(self) -> Iterator[Any]:
         raise TypeError("a data set cannot be iterated over as it is: `iter_rows()` or `iter_batches()` can")
 

@@ -24,12 +24,13 @@ _MANIFEST = ".manifest.json"
 _shards: "dict[str, Shard]" = {}
 
 
-def checked(datasets: Mapping[str, Any] | None) -> "dict[str, Dataset]":
-    """Data sets by name; lists and torch's are made into such."""
-    if datasets is None:
-        return {}
+def checked(datasets: Mapping[str, Any]) -> "dict[str, Dataset]":
+    """Data sets by name; lists, data frames, tables and torch's are made into such."""
     if not isinstance(datasets, Mapping):
-        raise ConfigTypeError(f"`datasets` is {type(datasets).__name__}: give a dictionary of names and data sets")
+        raise ConfigTypeError(
+            f"`datasets` is {type(datasets).__name__}: it must be a dictionary of names and data sets",
+            hints=['`datasets={"train": …}`, and in the training function `get_dataset_shard("train")`'],
+        )
     return {str(name): _dataset(str(name), given) for name, given in datasets.items()}
 
 
@@ -40,7 +41,11 @@ def _dataset(name: str, given: Any) -> "Dataset":
         return given
     if isinstance(given, list):
         return data.from_items(given)
-    if hasattr(given, "__getitem__") or hasattr(given, "__iter__"):
+    if hasattr(given, "iloc") and hasattr(given, "columns"):
+        return data.from_pandas(given)
+    if hasattr(given, "__arrow_c_stream__"):
+        return data.from_arrow(given)
+    if not isinstance(given, Mapping | str | bytes) and (hasattr(given, "__getitem__") or hasattr(given, "__iter__")):
         return data.from_torch(given)
     raise ConfigTypeError(
         f"`datasets[{name!r}]` is {type(given).__name__}: it must be a data set",

@@ -172,7 +172,7 @@ def _checked_checkpoint(checkpoint: object) -> "Checkpoint | None":
 
 
 def _datasets(datasets: Mapping[str, Any] | None) -> "dict[str, Dataset]":
-    if not datasets:
+    if datasets is None:
         return {}
     from carril.train._data import checked
 
