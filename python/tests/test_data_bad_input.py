@@ -1,5 +1,6 @@
 """What is wrong with data is told once, clearly, and by an error of ours: which file, which place, which columns."""
 
+import signal
 import subprocess
 import sys
 import textwrap
@@ -320,3 +321,33 @@ def test_files_are_read_where_pyarrow_and_pandas_are_not_installed(tmp_path: Pat
         "bin 1 1 1 1 True", "npy 2 2 2 1 True", "tfrecord 3 3 3 4 True", "tar 2 2 2 6 True", "arrow 2 2 2 3 True",
         "2 2", "2 2", "2 2", "2 2",
     ]  # fmt: skip
+
+
+SLOW = """
+    import sys, time
+    from carril import data
+
+    def slow(row):
+        time.sleep(0.2)
+        return row
+
+    rows = data.range(40, override_num_blocks=40).map(slow)
+    for row in rows.take(1) if sys.argv[1] == "take" else rows.iter_rows():
+        print(row, flush=True)
+        if sys.argv[1] == "break":
+            break
+"""
+
+
+@pytest.mark.parametrize("ends", ["take", "break", "interrupt"])
+def test_processes_of_functions_end_without_a_word_when_nobody_reads_any_more(ends: str) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(SLOW), ends]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "{'id': 0}\n"
+    if ends == "interrupt":
+        process.send_signal(signal.SIGINT)
+    # The processes of the functions have these pipes too: they are read to the end of the last one.
+    _, told = process.communicate(timeout=60)
+    assert "_serve" not in told and "BrokenPipeError" not in told
+    assert told == "" if ends != "interrupt" else "KeyboardInterrupt" in told

@@ -5,6 +5,7 @@ the functions need before the first fork, and imports nothing twice.
 MAPPERS-1: whoever sits at the other end of a socket has gone when it ends: this process and those that it has forked end then.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -54,7 +55,8 @@ def _serve(functions: Any, operations: Any, descriptor: int, given: int, made: i
 
     _reseed()
     stage = None
-    with socket.socket(fileno=descriptor) as asked:
+    # A reader that has enough goes while functions run: what they make is wanted by nobody then.
+    with socket.socket(fileno=descriptor) as asked, contextlib.suppress(BrokenPipeError, ConnectionResetError):
         while asked.recv(1):
             try:
                 if stage is None:
