@@ -112,6 +112,22 @@ def test_columns_that_are_not_there(tmp_path: Path) -> None:
         assert there in told(ConfigError, do)
 
 
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    path = table_file(tmp_path / "a.parquet")
+    read, made = data.read_parquet(path), data.read_parquet(path).map(lambda row: row)
+    wrong: list[Callable[[], object]] = [
+        lambda: read.rename_columns({"x": "s"}),
+        lambda: read.rename_columns({"x": "s", "s": "s"}),
+        lambda: read.rename_columns(["s", "s"]),
+        lambda: made.rename_columns({"x": "s"}).take(1),
+        lambda: made.rename_columns({"x": "s"}).map(lambda row: row).take(1),
+        lambda: read.repartition(2).rename_columns({"x": "s"}).take(1),
+    ]
+    for do in wrong:
+        assert "there would be two columns `s`" in told(CarrilError, do)
+    assert read.rename_columns({"x": "s", "s": "x"}).take(1) == [{"s": 0, "x": "row 0"}]
+
+
 def test_files_of_another_format(tmp_path: Path) -> None:
     """Each reader is given what it cannot read, and says which file that is."""
     junk = tmp_path / "junk"

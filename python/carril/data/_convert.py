@@ -103,6 +103,14 @@ def check_format(batch_format: str | None) -> None:
         )
 
 
+def check_names(names: Sequence[str]) -> None:
+    twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    if twice is not None:
+        raise ConfigError(
+            f"there would be two columns `{twice}`", hints=["give it another name, or drop the one that is there"]
+        )
+
+
 def of_numpy(columns: Mapping[str, Any]) -> Block:
     given = [(str(name), _column(values)) for name, values in columns.items()]
     lengths = {name: _rows(column) for name, column in given}

@@ -13,7 +13,7 @@ from carril._internal.failure import describe
 from carril._native import Block
 from carril.data import _convert
 from carril.data._numbers import whole
-from carril.exceptions import ConfigTypeError
+from carril.exceptions import CarrilError, ConfigTypeError
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ class Stage:
         self._steps = [_Step(operation) for operation in operations]
 
     def __call__(self, block: Block) -> list[Block]:
+        # A dictionary would silently have one of two columns of the same name.
+        _convert.check_names(block.names)
         blocks = [block]
         for step in self._steps:
             blocks = [made for one in blocks for made in step(one)]
@@ -163,12 +165,19 @@ class _Step:
         operation, report = self._operation, describe(error)
         row = f" in row {self._row} of its block" if self._row >= 0 else ""
         where = f" at {report.location}" if report.location else ""
-        return f"`{operation.name}` in `{operation.kind}` failed{row}{where}: {type(error).__name__}: {error}"
+        what = error.message if isinstance(error, CarrilError) else error
+        return f"`{operation.name}` in `{operation.kind}` failed{row}{where}: {type(error).__name__}: {what}"
 
 
 def told(error: BaseException) -> bytes:
     """For the other side."""
-    message = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
     cause = error.__cause__ if isinstance(error, Failed) and error.__cause__ is not None else error
+    hints = list(cause.hints) if isinstance(cause, CarrilError) else []
+    if isinstance(error, CarrilError):
+        message = error.message
+    else:
+        message = str(error) if isinstance(error, Failed) else f"{type(error).__name__}: {error}"
     calls = describe(cause).traceback.partition("\n")[2][-4000:].rstrip()
-    return json.dumps({"message": message, "hints": [f"the calls that led there:\n{calls}"] if calls else []}).encode()
+    if calls:
+        hints.append(f"the calls that led there:\n{calls}")
+    return json.dumps({"message": message, "hints": hints}).encode()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from carril._native import Block, Source, Stream, Transform
-from carril.data import _filesystem
+from carril.data import _convert, _filesystem
 from carril.data._functions import Operation
 from carril.data._pool import Pool
 from carril.data.context import DataContext
@@ -127,6 +127,10 @@ class Plan:
     @property
     def operations(self) -> list[Operation]:
         return [step for step in self.steps if isinstance(step, Operation)]
+
+    @property
+    def renames(self) -> bool:
+        return any(isinstance(step, Columns) and "rename" in step.spec for step in self.steps)
 
     @property
     def keeps_rows(self) -> bool:
@@ -246,12 +250,15 @@ class BatchStream:
         self._opened, self.native, self._left = opened, native, limit
 
     def __iter__(self) -> Iterator[Block]:
+        renames = self._opened.plan.renames
         while self._left is None or self._left > 0:
             block = self.native.next()
             if block is None:
                 for warning in self._opened.source.warnings():
                     _logger.warning("%s", warning)
                 return
+            if renames:
+                _convert.check_names(block.names)
             if self._left is not None:
                 block = block if len(block) <= self._left else block.slice(0, self._left)
                 self._left -= len(block)

@@ -166,6 +166,10 @@ class Dataset(DataIterator):
             if len(there) != len(names):
                 raise ConfigError(f"`rename_columns` was given {len(names)} names for {len(there)} columns")
             names = dict(zip(there, names, strict=True))
+        # What functions make, and what is made only when it is wanted, is seen when rows come.
+        is_known = isinstance(self._plan.origin, Read | Memory) and not self._plan.operations
+        others = [name for name in self.columns() if name not in names] if is_known else []
+        _convert.check_names([*others, *names.values()])
         return self._then(Columns({"rename": [list(pair) for pair in names.items()]}))
 
     # Order and size.
