@@ -82,6 +82,26 @@ def test_every_kind_of_function() -> None:
     assert ids(tables) == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("rows", "proportions", "sizes"),
+    [
+        (10, [0.7, 0.1], [7, 1, 2]),
+        (10, [0.1] * 9, [1] * 10),
+        (3, [1 / 3, 1 / 3], [1, 1, 1]),
+        (10, [0.01, 0.01], [1, 1, 8]),
+        (10, [0.5, 0.49], [5, 4, 1]),
+        (4, [0.9, 0.05, 0.04], [1, 1, 1, 1]),
+        (1_000_000, [0.7, 0.1], [700_000, 100_000, 200_000]),
+        (2, [0.4, 0.4], [0, 1, 1]),
+    ],
+)
+def test_proportions_are_those_of_the_rows(rows: int, proportions: list[float], sizes: list[int]) -> None:
+    parts = data.range(rows).split_proportionately(proportions)
+    assert [part.count() for part in parts] == sizes
+    with pytest.raises(ConfigError, match="whose sum is below 1"):
+        data.range(rows).split_proportionately([0.1] * 10)
+
+
 def test_a_class_is_made_once_in_each_process() -> None:
     class Counting:
         def __init__(self, start: int) -> None:

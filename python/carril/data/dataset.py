@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from carril.data._split import Shard
 
 
+# 0.7 + 0.1 is less than 0.8: what is less than a whole number by so little is that number.
+_ROUNDING = 1e-6
+
+
 class _MissingMethodError(NotAvailableError, AttributeError):
     """`hasattr` says no."""
 
@@ -363,10 +367,19 @@ class Dataset(DataIterator):
         return cut.ranges([0, *(min(index, cut.rows) for index in indices), cut.rows])
 
     def split_proportionately(self, proportions: Sequence[float]) -> "list[Dataset]":
-        if not proportions or any(part <= 0 for part in proportions) or sum(proportions) >= 1:
+        """A part for each proportion, and one for the rest; none is without rows where there are enough for all."""
+        ends = list(itertools.accumulate(proportions))
+        if not ends or any(part <= 0 for part in proportions) or ends[-1] >= 1 - _ROUNDING:
             raise ConfigError("`split_proportionately` wants positive parts whose sum is below 1: the rest is the last")
         cut = self._cut()
-        return cut.ranges([0, *(int(cut.rows * part) for part in itertools.accumulate(proportions)), cut.rows])
+        bounds = [0, *(int(cut.rows * end + _ROUNDING) for end in ends), cut.rows]
+        parts = len(bounds) - 1
+        if cut.rows >= parts:
+            for number in range(1, parts):
+                bounds[number] = max(bounds[number], bounds[number - 1] + 1)
+            for number in range(parts - 1, 0, -1):
+                bounds[number] = min(bounds[number], bounds[number + 1] - 1)
+        return cut.ranges(bounds)
 
     def train_test_split(
         self, test_size: int | float, *, shuffle: bool = False, seed: int | None = None, stratify: str | None = None
