@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from data_samples import MEMBERS, ROWS, example, record, write_tar
 from data_tables import write_ipc
 
 from carril import data
-from carril.exceptions import CarrilError, ConfigError, ConfigTypeError, NotFoundError, StorageError
+from carril.exceptions import (
+    CarrilError,
+    ConfigError,
+    ConfigTypeError,
+    NotAvailableError,
+    NotFoundError,
+    StorageError,
+)
 
 # What a person should not have to read.
 NOISE = ("Err(", "Some(", "{ ", "panicked", "unwrap", "Traceback", "External(", "src/")
@@ -95,6 +104,32 @@ def test_options_of_the_wrong_type(tmp_path: Path) -> None:
     kinds = told(ConfigError, lambda: data.read_csv(csv, column_types={"a": "number"}))
     assert "nothing is known of the type `number`" in kinds and "hint: types are named as in Arrow" in kinds
     assert "that is no line end" in told(ConfigError, lambda: data.read_csv(csv, delimiter="\n"))
+
+
+def test_arguments_that_mean_something_else(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(MEMBERS[0][1])
+    frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    ds = data.range(3)
+    wrong: list[tuple[type[CarrilError], Callable[[], object], str]] = [
+        (NotAvailableError, lambda: ds.filter(expr="id > 1"), "expressions are not built yet\nhint: give a function of a"),
+        (NotAvailableError, lambda: ds.filter("id > 1"), "`filter('id > 1')`: expressions are not built yet"),  # type: ignore[arg-type]
+        (ConfigError, lambda: ds.iter_batches(local_shuffle_buffer_size=-2), "`local_shuffle_buffer_size=-2` is no number"),
+        (ConfigError, lambda: ds.iter_torch_batches(local_shuffle_buffer_size=1.5), "`local_shuffle_buffer_size=1.5` is no"),  # type: ignore[arg-type]
+        (ConfigTypeError, lambda: data.read_images(tmp_path, size=32), "wants `size` as a height and a width, not 32"),  # type: ignore[arg-type]
+        (ConfigError, lambda: data.read_images(tmp_path, size=(0, 3)), "`size=(0, 3)` is no number of pixels"),
+        (ConfigError, lambda: data.read_images(tmp_path, mode="XYZ"), "knows no `mode='XYZ'`\nhint: it knows `L`, `LA`, `RGB`"),
+        (ConfigError, lambda: data.from_pandas(frame), "there would be two columns `a`"),
+        (ConfigTypeError, lambda: data.from_pandas({"a": [1]}), "`from_pandas` wants a data frame or a list of them, not dict"),  # type: ignore[arg-type]
+        (ConfigTypeError, lambda: data.from_numpy([1, 2]), "wants an array or a list of arrays, and was given 1\nhint: `from_items`"),  # type: ignore[list-item]
+        (ConfigError, lambda: list(ds.iter_torch_batches(dtypes={"typo": torch.float32})), "`typo`, and there is no such column; there are `id`"),
+        (NotAvailableError, lambda: ds.write_numpy("x"), "`Dataset.write_numpy` is not built yet\nhint: `write_parquet`"),
+        (NotAvailableError, lambda: ds.random_sample(0.5), "hint: a function draws too"),
+        (NotAvailableError, lambda: ds.groupby("id"), "hint: `to_pandas()`"),
+    ]  # fmt: skip
+    for kind, do, text in wrong:
+        assert text in told(kind, do)
+    assert len(list(ds.iter_batches(local_shuffle_buffer_size=0))) == 1
+    assert data.from_numpy({"a": np.arange(2), "b": np.ones((2, 3))}).take(1)[0]["b"].shape == (3,)
 
 
 def test_columns_that_are_not_there(tmp_path: Path) -> None:

@@ -60,8 +60,10 @@ def uncounted() -> data.Dataset:
     return blocks.filter(lambda row: row["id"] < 15)
 
 
-def test_what_is_left_over_is_dropped(storage: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_over_is_dropped_and_told(storage: Path) -> None:
     ranks = batches_of(storage, counted(), "drop")
+    logs = "".join(path.read_text(errors="replace") for path in storage.rglob("*.log"))
+    assert "1 row of `train` is left out of each epoch" in logs
     assert [len(batches) for batches in ranks] == [2, 2, 2]
     assert sorted(ids([batch for batches in ranks for batch in batches])) == list(range(24))
 

@@ -315,6 +315,7 @@ def _of_arrow_array(name: str, values: Any) -> Block:
 
 
 def of_pandas(frame: "pandas.DataFrame") -> Block:
+    check_names([str(name) for name in frame.columns])
     return of_columns({str(name): frame[name] for name in frame.columns})
 
 

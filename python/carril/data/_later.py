@@ -1,46 +1,52 @@
 """What Ray's data sets and `ray.data` have besides: these names say that they are not built yet."""
 
-METHODS = frozenset(
-    [
-        "aggregate",
-        "groupby",
-        "iter_tf_batches",
-        "join",
-        "max",
-        "mean",
-        "min",
-        "random_sample",
-        "sort",
-        "std",
-        "sum",
-        "to_dask",
-        "to_modin",
-        "to_numpy_refs",
-        "to_pandas_refs",
-        "to_random_access_dataset",
-        "to_spark",
-        "to_tf",
-        "to_torch",
-        "unique",
-        "with_column",
-        "write_bigquery",
-        "write_clickhouse",
-        "write_datasink",
-        "write_delta",
-        "write_iceberg",
-        "write_images",
-        "write_kafka",
-        "write_lance",
-        "write_mongo",
-        "write_numpy",
-        "write_snowflake",
-        "write_sql",
-        "write_tfrecords",
-        "write_turbopuffer",
-        "write_webdataset",
-        "zip",
-    ]
+_BATCHES = "`iter_torch_batches()` has tensors of torch, and `iter_batches()` arrays that other frameworks take"
+_FILES = (
+    "`write_parquet`, `write_csv` and `write_json` write files; a function in `map_batches` can write what it likes"
 )
+_LIBRARIES = "write files with `write_parquet()`, which it reads, or go by `to_pandas()`"
+_PANDAS = "`to_pandas()` has all rows in memory: pandas can do it"
+
+# Each with what does about the same.
+METHODS = {
+    "aggregate": _PANDAS,
+    "groupby": _PANDAS,
+    "iter_tf_batches": _BATCHES,
+    "join": _PANDAS,
+    "max": _PANDAS,
+    "mean": _PANDAS,
+    "min": _PANDAS,
+    "random_sample": "a function draws too: `ds.filter(lambda row: random.random() < 0.1)`",
+    "sort": _PANDAS,
+    "std": _PANDAS,
+    "sum": _PANDAS,
+    "to_dask": _LIBRARIES,
+    "to_modin": _LIBRARIES,
+    "to_numpy_refs": "`iter_batches(batch_size=None)` has dictionaries of arrays",
+    "to_pandas_refs": '`iter_batches(batch_size=None, batch_format="pandas")` has data frames',
+    "to_random_access_dataset": "`to_pandas()` has all rows in memory",
+    "to_spark": _LIBRARIES,
+    "to_tf": _BATCHES,
+    "to_torch": _BATCHES,
+    "unique": _PANDAS,
+    "with_column": "`add_column(name, fn)` adds a column by a function of a batch",
+    "write_bigquery": _FILES,
+    "write_clickhouse": _FILES,
+    "write_datasink": _FILES,
+    "write_delta": _FILES,
+    "write_iceberg": _FILES,
+    "write_images": _FILES,
+    "write_kafka": _FILES,
+    "write_lance": _FILES,
+    "write_mongo": _FILES,
+    "write_numpy": _FILES,
+    "write_snowflake": _FILES,
+    "write_sql": _FILES,
+    "write_tfrecords": _FILES,
+    "write_turbopuffer": _FILES,
+    "write_webdataset": _FILES,
+    "zip": _PANDAS,
+}
 
 FUNCTIONS = frozenset(
     [

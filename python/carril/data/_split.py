@@ -162,11 +162,12 @@ class Shard(DataIterator):
         if rows and self._rank == 0 and not self._is_rest_told:
             self._is_rest_told = True
             _logger.warning(
-                "%d row%s of `%s` left out of each epoch, so that %d ranks have equally many; "
+                "%d %s of `%s` %s left out of each epoch, so that %d ranks have equally many; "
                 "`DataConfig(uneven=…)` can pad or repeat instead",
                 rows,
-                " is" if rows == 1 else "s are",
+                "row" if rows == 1 else "rows",
                 self._meeting.name if self._meeting is not None else "data",
+                "is" if rows == 1 else "are",
                 self._world,
             )
 

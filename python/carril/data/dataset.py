@@ -118,6 +118,11 @@ class Dataset(DataIterator):
 
     def filter(self, fn: Callable[..., bool] | None = None, expr: Any = None, **options: Any) -> "Dataset":
         """The rows for which the function says so."""
+        if expr is not None or isinstance(fn, str):
+            raise NotAvailableError(
+                f"`filter({expr if fn is None else fn!r})`: expressions are not built yet",
+                hints=["give a function of a row: `ds.filter(lambda row: row['x'] > 0)`"],
+            )
         if fn is None:
             raise ConfigError("`filter` wants a function of a row", hints=["`ds.filter(lambda row: row['x'] > 0)`"])
         return self._then(operation("filter", fn, options))
@@ -459,9 +464,7 @@ class Dataset(DataIterator):
 
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
-            raise _MissingMethodError(
-                f"`Dataset.{name}` is not built yet", hints=["`to_pandas()` has everything that pandas can do"]
-            )
+            raise _MissingMethodError(f"`Dataset.{name}` is not built yet", hints=[METHODS[name]])
         raise AttributeError(f"a data set has no `{name}`")
 
     def __len__(self) -> int:

@@ -49,10 +49,13 @@ class DataIterator(ABC):
         """Batches of `batch_size` rows; reading ahead is bounded by memory, not by a number of batches."""
         _convert.check_format(batch_format)
         rows = None if batch_size is None else whole(batch_size, 1, f"batch_size={batch_size!r}", "rows")
+        mixed = local_shuffle_buffer_size
+        if mixed is not None:
+            mixed = whole(mixed, 0, f"local_shuffle_buffer_size={mixed!r}", "rows") or None
         seed = seed_of(local_shuffle_seed)
 
         def begin() -> Iterator[Any]:
-            blocks = self._blocks(rows, drop_last, local_shuffle_buffer_size, seed)
+            blocks = self._blocks(rows, drop_last, mixed, seed)
             for block in blocks:
                 yield _convert.to_format(block, batch_format)
 
@@ -103,9 +106,17 @@ class DataIterator(ABC):
                         else _each(made, lambda tensor: tensor.to(place))
                     )
                 else:
+                    _check_dtypes(dtypes, batch)
                     yield {name: _tensor(name, array, dtypes, place, pin_memory) for name, array in batch.items()}
 
         return _Passes(begin)
+
+
+def _check_dtypes(dtypes: Any, batch: Mapping[str, Any]) -> None:
+    unknown = [name for name in dtypes if name not in batch] if isinstance(dtypes, Mapping) else []
+    if unknown:
+        there = ", ".join(f"`{name}`" for name in batch)
+        raise ConfigError(f"`dtypes` has a type for `{unknown[0]}`, and there is no such column; there are {there}")
 
 
 def _writable(array: Any) -> Any:

@@ -40,6 +40,7 @@ _WITHOUT_EFFECT = frozenset(
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _COMPARISONS = ("=", "==", "!=", "<", "<=", ">", ">=", "in", "not in")
+_MODES = ("L", "LA", "RGB", "RGBA")
 _TYPES = {int: "int64", float: "double", str: "string", bool: "bool", bytes: "binary"}
 
 
@@ -243,7 +244,17 @@ def read_images(
     paths: Paths, *, size: tuple[int, int] | None = None, mode: str | None = None, **options: Any
 ) -> Dataset:
     """Images as tensors in the column `image`; with `size` (height, width) all of one shape."""
-    return _read("images", paths, {"size": list(size) if size is not None else None, "mode": mode}, options)
+    sides = list(size) if isinstance(size, Iterable) else []
+    if size is not None and len(sides) != 2:
+        raise ConfigTypeError(
+            f"`read_images` wants `size` as a height and a width, not {size!r}", hints=["such as `size=(224, 224)`"]
+        )
+    pixels = [whole(one, 1, f"size={size!r}", "pixels") for one in sides] or None
+    if mode is not None and mode not in _MODES:
+        raise ConfigError(
+            f"`read_images` knows no `mode={mode!r}`", hints=[f"it knows {', '.join(f'`{one}`' for one in _MODES)}"]
+        )
+    return _read("images", paths, {"size": pixels, "mode": mode}, options)
 
 
 def read_binary_files(paths: Paths, **options: Any) -> Dataset:
@@ -314,16 +325,30 @@ def _cut(block: Block) -> list[Block]:
 
 
 def from_numpy(
-    ndarrays: "numpy.ndarray[Any, Any] | Sequence[numpy.ndarray[Any, Any]]", column: str = "data"
+    ndarrays: "numpy.ndarray[Any, Any] | Sequence[numpy.ndarray[Any, Any]] | Mapping[str, numpy.ndarray[Any, Any]]",
+    column: str = "data",
 ) -> Dataset:
-    """Arrays, whose first axis is the rows, in the column `data`."""
+    """Arrays, whose first axis is the rows, in the column `data`; or a dictionary of columns."""
     arrays = ndarrays if isinstance(ndarrays, list | tuple) else [ndarrays]
-    blocks = [block for array in arrays for block in _cut(_convert.of_numpy({column: array}))]
+    wrong = next((one for one in arrays if isinstance(one, str | bytes) or not isinstance(one, Iterable)), None)
+    if wrong is not None:
+        raise ConfigTypeError(
+            f"`from_numpy` wants an array or a list of arrays, and was given {wrong!r}",
+            hints=["`from_items` takes a list of values, and `np.array` makes an array of it"],
+        )
+    columns = [one if isinstance(one, Mapping) else {column: one} for one in arrays]
+    blocks = [block for one in columns for block in _cut(_convert.of_columns(one))]
     return MaterializedDataset(Plan(Memory(tuple(blocks), "from_numpy")))
 
 
 def from_pandas(dfs: "pandas.DataFrame | Sequence[pandas.DataFrame]", **_: Any) -> Dataset:
     frames = dfs if isinstance(dfs, list | tuple) else [dfs]
+    wrong = next((one for one in frames if not (hasattr(one, "iloc") and hasattr(one, "columns"))), None)
+    if wrong is not None:
+        raise ConfigTypeError(
+            f"`from_pandas` wants a data frame or a list of them, not {type(wrong).__name__}",
+            hints=["`from_items` takes rows, and `from_numpy` a dictionary of columns"],
+        )
     blocks = [block for frame in frames for block in _cut(_convert.of_pandas(frame))]
     return MaterializedDataset(Plan(Memory(tuple(blocks), "from_pandas")))
 
