@@ -374,6 +374,61 @@ def test_files_are_read_where_pyarrow_and_pandas_are_not_installed(tmp_path: Pat
     ]  # fmt: skip
 
 
+class Scaled:
+    def __init__(self, factor: int) -> None:
+        self.factor = 1 / factor
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return batch
+
+
+class Awaited:
+    async def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        return batch
+
+
+async def awaited(batch: dict[str, Any]) -> dict[str, Any]:
+    return batch
+
+
+def leaves(row: dict[str, Any]) -> dict[str, Any]:
+    sys.exit("enough")
+
+
+class Broken(data.Datasource):
+    def get_read_tasks(self, parallelism: int) -> list[Callable[[], Any]]:
+        return [lambda: [{"x": [1 // 0]}]]
+
+
+class NoSamples:
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, number: int) -> int:
+        raise OSError("the disk has gone")
+
+
+def test_what_fails_in_a_function_is_told_by_the_names_of_the_user() -> None:
+    ds = data.range(3)
+    wrong: list[tuple[Callable[[], object], tuple[str, ...]]] = [
+        (lambda: ds.flat_map(lambda row: [1]).take_all(), ("`flat_map` wants a list of rows, which are dictionaries, and 1",)),  # type: ignore[list-item]
+        (lambda: ds.map_batches(Scaled).take_all(),
+         ("`Scaled` in `map_batches` cannot be made: TypeError:", "'factor'", "hint: its arguments are `fn_constructor_args`")),
+        (lambda: ds.map_batches(Scaled, fn_constructor_args=(0,)).take_all(),
+         ("`Scaled` in `map_batches` cannot be made at ", "ZeroDivisionError", "self.factor = 1 / factor")),
+        (lambda: ds.map(leaves).take_all(), ("`leaves` in `map` failed in row 0 of its block at ", "SystemExit: enough")),
+        (lambda: data.read_datasource(Broken()).take_all(), ("`Broken` in `read_datasource` failed at ", "ZeroDivisionError")),
+        (lambda: data.from_torch(NoSamples()).take_all(), ("`NoSamples` in `from_torch` failed at ", "the disk has gone")),
+        (lambda: ds.map_batches(awaited), ("`awaited` in `map_batches` is async: async functions on data are not built yet",)),
+        (lambda: ds.map_batches(Awaited), ("`Awaited` in `map_batches` is async",)),
+        (lambda: ds.map_batches(Awaited()), ("`Awaited` in `map_batches` is async",)),
+        (lambda: ds.map_batches(lambda batch: awaited(batch)).take_all(), ("async functions on data are not built yet",)),
+    ]  # fmt: skip
+    for do, texts in wrong:
+        message = told(CarrilError, do)
+        assert not [text for text in texts if text not in message], message
+
+
 SLOW = """
     import sys, time
     from carril import data

@@ -13,7 +13,7 @@ from carril._internal.failure import describe
 from carril._native import Block
 from carril.data import _convert
 from carril.data._numbers import whole
-from carril.exceptions import CarrilError, ConfigTypeError
+from carril.exceptions import CarrilError, ConfigTypeError, NotAvailableError
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,18 @@ class Operation:
     batch_format: str | None = "default"
     column: str = ""
     concurrency: int | None = None
+    # What the user called and gave, where a function of ours stands for it: `("read_datasource", "MySource")`.
+    stands_for: tuple[str, str] | None = None
 
     @property
     def name(self) -> str:
+        if self.stands_for is not None:
+            return self.stands_for[1]
         return getattr(self.function, "__name__", None) or type(self.function).__name__
+
+    @property
+    def method(self) -> str:
+        return self.kind if self.stands_for is None else self.stands_for[0]
 
     @property
     def keeps_rows(self) -> bool:
@@ -47,6 +55,8 @@ def operation(kind: str, function: Any, options: Mapping[str, Any], **more: Any)
     """A step as the user asks for it: `options` are those that every such method has."""
     if not callable(function):
         raise ConfigTypeError(f"`{kind}` wants a function or a class, not {type(function).__name__}")
+    if _is_async(function):
+        raise _no_async(kind, getattr(function, "__name__", type(function).__name__))
     left = dict(options)
     constructor = (
         tuple(left.pop("fn_constructor_args", None) or ()),
@@ -59,6 +69,19 @@ def operation(kind: str, function: Any, options: Mapping[str, Any], **more: Any)
     if unknown:
         raise ConfigTypeError(f"`{kind}` knows no `{unknown[0]}`")
     return Operation(kind, function, arguments, keywords, constructor, concurrency=processes, **more)
+
+
+def _is_async(function: Any) -> bool:
+    """Of a class and of an object it is the method that is called."""
+    several = (function, function.__call__)
+    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in several)
+
+
+def _no_async(kind: str, name: str) -> NotAvailableError:
+    return NotAvailableError(
+        f"`{name}` in `{kind}` is async: async functions on data are not built yet",
+        hints=["give a plain function; `asyncio.run` in it waits for what is async"],
+    )
 
 
 def _processes(concurrency: Any, compute: Any) -> int | None:
@@ -75,6 +98,10 @@ def _processes(concurrency: Any, compute: Any) -> int | None:
 
 class Failed(Exception):
     """What a function did wrong, in a sentence."""
+
+    def __init__(self, message: str, *hints: str) -> None:
+        super().__init__(message)
+        self.hints = hints
 
 
 class Stage:
@@ -96,23 +123,39 @@ class _Step:
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
         function: Any = operation.function
-        if inspect.isclass(function):
-            positional, keywords = operation.constructor
-            function = function(*positional, **keywords)
-        self._function = function
         self._row = -1
+        if inspect.isclass(function):
+            function = self._constructed(function)
+        self._function = function
+
+    def _constructed(self, kind: type) -> Any:
+        operation = self._operation
+        positional, keywords = operation.constructor
+        try:
+            return kind(*positional, **keywords)
+        except (Exception, SystemExit) as error:
+            location = describe(error).location
+            where = f" at {location}" if location else ""
+            # No line of the class has run: it is the call that does not fit.
+            hints = () if location else ("its arguments are `fn_constructor_args` and `fn_constructor_kwargs`",)
+            told = f"`{operation.name}` in `{operation.method}` cannot be made{where}: {type(error).__name__}: {error}"
+            raise Failed(told, *hints) from error
 
     def __call__(self, block: Block) -> list[Block]:
         carry_out = getattr(self, f"_{self._operation.kind}")
         self._row = -1
         try:
             made: list[Block] = carry_out(block)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise Failed(self._told(error)) from error
         return made
 
     def _call(self, argument: Any) -> Any:
-        return self._function(argument, *self._operation.arguments, **self._operation.keywords)
+        made = self._function(argument, *self._operation.arguments, **self._operation.keywords)
+        if inspect.iscoroutine(made):
+            made.close()
+            raise TypeError("a coroutine was returned: async functions on data are not built yet")
+        return made
 
     def _rows(self, block: Block) -> Iterator[tuple[dict[str, Any], Any]]:
         for self._row, row in enumerate(_convert.to_rows(block)):
@@ -132,7 +175,10 @@ class _Step:
         for _, rows in self._rows(block):
             if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
                 raise TypeError(f"`flat_map` wants a list of rows, and {type(rows).__name__} was returned")
-            made.extend(rows)
+            for row in rows:
+                if not isinstance(row, Mapping):
+                    raise TypeError(f"`flat_map` wants a list of rows, which are dictionaries, and {row!r} is none")
+                made.append(row)
         self._row = -1
         return [_convert.of_rows(made)] if made else []
 
@@ -161,18 +207,20 @@ class _Step:
                 made.extend(_convert.of_batch(one))
         return made
 
-    def _told(self, error: Exception) -> str:
+    def _told(self, error: BaseException) -> str:
         operation, report = self._operation, describe(error)
         row = f" in row {self._row} of its block" if self._row >= 0 else ""
         where = f" at {report.location}" if report.location else ""
         what = error.message if isinstance(error, CarrilError) else error
-        return f"`{operation.name}` in `{operation.kind}` failed{row}{where}: {type(error).__name__}: {what}"
+        return f"`{operation.name}` in `{operation.method}` failed{row}{where}: {type(error).__name__}: {what}"
 
 
 def told(error: BaseException) -> bytes:
     """For the other side."""
     cause = error.__cause__ if isinstance(error, Failed) and error.__cause__ is not None else error
-    hints = list(cause.hints) if isinstance(cause, CarrilError) else []
+    hints = list(error.hints) if isinstance(error, Failed) else []
+    if isinstance(cause, CarrilError):
+        hints += cause.hints
     if isinstance(error, CarrilError):
         message = error.message
     else:

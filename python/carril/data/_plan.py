@@ -117,7 +117,7 @@ class Plan:
     @property
     def name(self) -> str:
         """For people."""
-        facts = [self.origin.name, *(f"{one.kind}({one.name})" for one in self.operations)]
+        facts = [self.origin.name, *(f"{one.method}({one.name})" for one in self.operations)]
         if self.shuffle != "none":
             facts.append("random_shuffle" if self.shuffle == "rows" else "randomize_block_order")
         if self.limit is not None:

@@ -328,7 +328,7 @@ class Dataset(DataIterator):
         lines = [
             f"{self._plan.origin.name}: {len(units)} units, {sum(size for _, size in units):,} bytes in memory at most"
         ]
-        lines += [f"{operation.kind}({operation.name})" for operation in self._plan.operations]
+        lines += [f"{operation.method}({operation.name})" for operation in self._plan.operations]
         if self._last is not None:
             pieces, _, rows = self._last.native.position()
             lines.append(f"last pass: {pieces} of {self._last.native.pieces} pieces, and {rows} rows of the next")

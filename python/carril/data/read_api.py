@@ -6,10 +6,12 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
 from carril.data import _convert, _filesystem
+from carril.data._functions import Operation
 from carril.data._numbers import whole
 from carril.data._plan import Derived, Memory, Plan, Read
 from carril.data.dataset import Dataset, MaterializedDataset
@@ -390,7 +392,8 @@ def from_torch(dataset: Any, **_: Any) -> Dataset:
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
         spec = {"format": "range", "n": len(dataset), "per_unit": _SAMPLES_IN_A_UNIT}
         numbers = Dataset(Plan(Read(spec, type(dataset).__name__)))
-        return numbers.map_batches(_Samples, fn_constructor_args=(dataset,), batch_format="numpy", batch_size=None)
+        made = numbers.map_batches(_Samples, fn_constructor_args=(dataset,), batch_format="numpy", batch_size=None)
+        return _standing_for(made, "from_torch", dataset)
 
     def make() -> list[Block]:
         samples = iter(dataset)
@@ -440,7 +443,16 @@ def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
     """What the tasks of a source give: each is run in a process of a pool."""
     tasks = list(datasource.get_read_tasks(int(options.get("parallelism", -1))))
     numbers = Dataset(Plan(Read({"format": "range", "n": len(tasks), "per_unit": 1}, type(datasource).__name__)))
-    return numbers.map_batches(_RunTask, fn_constructor_args=(tasks,), batch_format="numpy")
+    made = numbers.map_batches(_RunTask, fn_constructor_args=(tasks,), batch_format="numpy")
+    return _standing_for(made, "read_datasource", datasource)
+
+
+def _standing_for(made: Dataset, method: str, given: Any) -> Dataset:
+    """The same; what fails is told by what the user called and gave, and not by the function of ours."""
+    *before, last = made._plan.steps
+    assert isinstance(last, Operation)
+    step = replace(last, stands_for=(method, type(given).__name__))
+    return Dataset(replace(made._plan, steps=(*before, step)))
 
 
 class _RunTask:
