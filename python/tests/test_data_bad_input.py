@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.dataset as pds
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -82,6 +83,9 @@ def test_arguments_of_the_wrong_type(tmp_path: Path, read: Callable[..., data.Da
     (tmp_path / "a").write_text("a")
     unknown = told(ConfigTypeError, lambda: read(tmp_path / "a", colums=["a"]))
     assert f"`{name}` knows no `colums`" in unknown and "`include_paths`" in unknown
+    for other in ("dir", ["year"], False, pds.partitioning(pa.schema([("year", pa.int64())]))):
+        text = told(NotAvailableError, lambda other=other: read(tmp_path / "a", partitioning=other))
+        assert f"`{name}(partitioning=" in text and "is not built yet" in text and '`"hive"`' in text
     for wrong in (-1, "many", 1.5, True):
         text = told(ConfigTypeError, lambda wrong=wrong: read(tmp_path / "a", max_errors=wrong))
         assert f"`{name}` wants `max_errors` as a number that is not negative" in text

@@ -81,6 +81,7 @@ def test_partitions_in_paths_are_columns_as_pyarrow_has_them(tmp_path: Path) -> 
     assert data.read_parquet(tmp_path, filter=[("year", ">", 2023)]).num_blocks() == 2, "other files are not read"
     assert data.read_parquet(tmp_path, columns=["kind", "x"]).columns() == ["kind", "x"]
     assert data.read_parquet(tmp_path, partitioning=None).columns() == ["x"]
+    assert data.read_parquet(tmp_path, partitioning="hive").columns() == data.read_parquet(tmp_path).columns() != ["x"]
     only = data.read_parquet(tmp_path / "year=2024" / "**")
     assert {row["year"] for row in only.take_all()} == {2024}
 

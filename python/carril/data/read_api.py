@@ -55,7 +55,7 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
         "ignore_missing_paths": bool(given.pop("ignore_missing_paths", False)),
         "file_extensions": _names(name, "file_extensions", given.pop("file_extensions", None)),
         "max_errors": _at_least_0(name, "max_errors", given.pop("max_errors", 0)),
-        "partitioning": given.pop("partitioning", True) is not None,
+        "partitioning": _is_partitioned(name, given.pop("partitioning", "hive")),
     }
     filesystem, listed = _filesystem.for_reading(given.pop("filesystem", None), listed)
     if given.pop("partition_filter", None) is not None:
@@ -122,6 +122,15 @@ def _at_least_0(name: str, option: str, given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or given < 0:
         raise ConfigTypeError(f"`{name}` wants `{option}` as a number that is not negative, not {given!r}")
     return given
+
+
+def _is_partitioned(name: str, given: Any) -> bool:
+    if given is not None and given != "hive":
+        raise NotAvailableError(
+            f"`{name}(partitioning={given!r})` is not built yet",
+            hints=['`"hive"`, the default, makes columns of directories such as `year=2024`, and `None` makes none'],
+        )
+    return given is not None
 
 
 def _types(name: str, given: Any) -> dict[str, str]:
