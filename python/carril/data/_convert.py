@@ -340,7 +340,7 @@ def of_batch(batch: Any) -> list[Block]:
     if isinstance(batch, Block):
         return [batch]
     if isinstance(batch, Mapping):
-        return [of_numpy(batch)]
+        return [of_columns(batch)]
     if hasattr(batch, "iloc") and hasattr(batch, "columns"):
         return [of_pandas(batch)]
     if hasattr(batch, "__arrow_c_stream__"):

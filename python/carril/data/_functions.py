@@ -202,7 +202,7 @@ class _Step:
             part = block if size >= len(block) else block.slice(begin, min(size, len(block) - begin))
             given = _convert.to_format(part, self._operation.batch_format)
             answer = self._call(given)
-            answers = answer if inspect.isgenerator(answer) else [answer]
+            answers = answer if isinstance(answer, Iterator) else [answer]
             for one in answers:
                 made.extend(_convert.of_batch(one))
         return made

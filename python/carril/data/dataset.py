@@ -141,7 +141,7 @@ class Dataset(DataIterator):
         A class is made once in each process. `batch_size=None` is what was read in one go.
         """
         _convert.check_format(batch_format)
-        if batch_size is None or batch_size == "default":
+        if batch_size is None or batch_size in ("default", "auto"):
             rows = None
         else:
             rows = whole(batch_size, 1, f"batch_size={batch_size!r}", "rows")
