@@ -14,9 +14,13 @@ from driver_scripts import Scripts, scripts_fixture, wait_until  # noqa: F401
 import carril
 from carril import tune
 from carril._internal import driver
+from carril.exceptions import ConfigError
 from carril.train import Checkpoint, RunConfig
 from carril.tune import TuneConfig, Tuner
 from carril.tune._stored import read_experiment
+from carril.tune.search import ConcurrencyLimiter, Repeater
+from carril.tune.search.hyperopt import HyperOptSearch
+from carril.tune.search.optuna import OptunaSearch
 
 
 @pytest.fixture
@@ -211,3 +215,55 @@ def test_a_trial_that_failed_may_go_on_or_begin_anew(storage: Path) -> None:
         grid = tuner.fit()
         assert grid.num_errors == 0 and len(grid) == 1
         assert grid[0].metrics["first"] == (0 if restart else 1)
+
+
+def squared(config: dict[str, Any]) -> dict[str, float]:
+    return {"loss": config["x"] ** 2}
+
+
+class Stops(tune.Callback):
+    """Ends the driver's part when the second trial has ended."""
+
+    def __init__(self) -> None:
+        self.ended = 0
+
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+        self.ended += 1
+        if self.ended == 2:
+            raise TimeoutError("the machine is needed elsewhere")
+
+
+@pytest.mark.usefixtures("head")
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        OptunaSearch(seed=1),
+        HyperOptSearch(random_state_seed=1),
+        ConcurrencyLimiter(OptunaSearch(seed=1), 2),
+        Repeater(OptunaSearch(seed=1), 2),
+    ],
+    ids=lambda searcher: type(searcher).__name__,
+)
+def test_a_search_by_a_library_is_restored_with_the_space_of_the_tuner(storage: Path, searcher: Any) -> None:
+    tuner = Tuner(
+        squared,
+        param_space={"x": tune.uniform(-1, 1), "mode": tune.choice([str, int])},
+        tune_config=TuneConfig(metric="loss", mode="min", num_samples=4, search_alg=searcher, max_concurrent_trials=1),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=0, callbacks=[Stops()]),
+    )
+    with pytest.raises(TimeoutError):
+        tuner.fit()
+    for _ in range(2):
+        grid = Tuner.restore(storage / "search", squared, run_config=RunConfig(verbose=0)).fit()
+        assert len(grid) == 4 and not grid.errors
+
+
+@pytest.mark.usefixtures("head")
+def test_one_searcher_may_serve_two_searches_of_one_space(storage: Path) -> None:
+    searcher = OptunaSearch(seed=1)
+    space = {"x": tune.uniform(-1, 1)}
+    first = search(storage / "first", squared, space, num_samples=3, search_alg=searcher)
+    second = search(storage / "second", squared, space, num_samples=3, search_alg=searcher)
+    assert len({result.config["x"] for grid in (first, second) for result in grid}) == 6, "it goes on in the second"
+    with pytest.raises(ConfigError, match="another space"):
+        search(storage / "third", squared, {"x": tune.uniform(0, 9)}, search_alg=searcher)

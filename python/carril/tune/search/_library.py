@@ -55,6 +55,9 @@ class LibrarySearcher(Searcher):
     # Whether the library can search parameters that exist only with one option of a choice.
     conditional: ClassVar[bool] = False
 
+    # The space is that of an experiment: the next one, or the same that goes on, brings it again.
+    _of_experiment: bool = False
+
     def __init__(
         self,
         space: Any,
@@ -109,10 +112,15 @@ class LibrarySearcher(Searcher):
         """Takes over what `TuneConfig` and the experiment's space say. False: there are two spaces."""
         self._metric = agreed(self._owner, "metric", self._metric, metric)
         self._mode = agreed(self._owner, "mode", self._mode, mode)
-        if self._space is not None:
+        if self._space is not None and not self._of_experiment:
             return not holds_domain(config)
-        self._space = config
-        self._tree = Tree(self._owner, config, self.conditional)
+        tree = Tree(self._owner, config, self.conditional)
+        if self._tree is not None and self._tree.outline() != tree.outline():
+            raise ConfigError(
+                f"this `{self._owner}` has searched another space, the `param_space` of an earlier tuner",
+                hints=[f"make a new `{self._owner}` for each space"],
+            )
+        self._of_experiment, self._space, self._tree = True, config, tree
         self._start()
         return True
 

@@ -66,6 +66,10 @@ class Tree:
         if not self.parameters:
             raise ConfigError(f"the search space of `{owner}` has nothing to draw", hints=["`uniform`, `choice` …"])
 
+    def outline(self) -> list[tuple[Any, ...]]:
+        """What a library knows of the space. Options may be any objects, which differ after a pickle: they are counted."""
+        return [(p.name, p.conditions, p.options or repr(p.domain)) for p in self.parameters]
+
     def make(self, choose: Callable[[Parameter], Any], overrides: "list[tuple[Path, Any]] | None" = None) -> Any:
         """The config with these values; functions of `sample_from` are called last."""
         functions: list[Callable[..., Any]] = []
