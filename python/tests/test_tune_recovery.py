@@ -267,3 +267,19 @@ def test_one_searcher_may_serve_two_searches_of_one_space(storage: Path) -> None
     assert len({result.config["x"] for grid in (first, second) for result in grid}) == 6, "it goes on in the second"
     with pytest.raises(ConfigError, match="another space"):
         search(storage / "third", squared, {"x": tune.uniform(0, 9)}, search_alg=searcher)
+
+
+@pytest.mark.usefixtures("head")
+def test_trials_whose_directories_are_named_alike_have_one_each_also_after_a_restart(storage: Path) -> None:
+    tuner = Tuner(
+        squared,
+        param_space={"x": tune.grid_search([1, 2, 3, 4])},
+        tune_config=TuneConfig(trial_dirname_creator=lambda trial: "same", max_concurrent_trials=1),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=0, callbacks=[Stops()]),
+    )
+    with pytest.raises(TimeoutError):
+        tuner.fit()
+    grid = Tuner.restore(storage / "search", squared, run_config=RunConfig(verbose=0)).fit()
+    assert [Path(result.path).name for result in grid] == ["same", "same_1", "same_2", "same_3"]
+    assert [len(result.metrics_dataframe) for result in grid] == [1, 1, 1, 1]
+    assert [result.metrics["loss"] for result in grid] == [1, 4, 9, 16]

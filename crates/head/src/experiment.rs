@@ -15,7 +15,7 @@ use carril_proto::v1;
 use carril_store::Storage;
 use carril_types::{ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value};
 
-use self::names::{Names, policy_line};
+use self::names::{Directories, Names, policy_line};
 use self::records::line_of;
 use crate::mirror::Mirror;
 use crate::outside::{ExperimentDisk, ExperimentOpened, Outside};
@@ -74,6 +74,7 @@ pub(crate) struct ExperimentRun {
     /// With which the ids of its trials begin.
     prefix: String,
     trials: Vec<Known>,
+    directories: Directories,
     pub wishes: Vec<Wish>,
     started: f64,
     status: RunStatus,
@@ -108,6 +109,7 @@ impl ExperimentRun {
             last_round: false,
             prefix,
             trials: Vec::new(),
+            directories: Directories::default(),
             wishes: Vec::new(),
             started: now,
             status: RunStatus::Running,
@@ -127,6 +129,7 @@ impl ExperimentRun {
             let Some(read) = records::read(&line) else { continue };
             if let Record::Made { trial, config, resources, .. } = &read.record {
                 let known = Known::new(read.names.clone().unwrap_or_default(), config.clone());
+                self.directories.take(&known.names.directory);
                 let known = Known { resources: resources.clone(), ..known };
                 // One that was begun anew has another directory.
                 if let Some(before) = self.trials.get_mut(trial.0 as usize) {
@@ -173,7 +176,7 @@ impl ExperimentRun {
             if known.ended.as_ref().is_none_or(|ended| ended.status != "failed") {
                 continue;
             }
-            known.names.directory.push_str("_again");
+            known.names.directory = self.directories.take(&format!("{}_again", known.names.directory));
             let (names, config) = (known.names.clone(), known.config.clone());
             *known = Known { resources: known.resources.clone(), ..Known::new(names.clone(), config.clone()) };
             let (trial, resources) = (TrialId(index as u64), known.resources.clone());
@@ -242,7 +245,9 @@ impl ExperimentRun {
         match &record {
             Record::Made { trial, config, names: given, resources } => {
                 let varying = self.spec.space.varying();
-                let own = Names::new(&self.prefix, &self.spec.trainable, *trial, config, &varying, given.as_ref(), now);
+                let mut own =
+                    Names::new(&self.prefix, &self.spec.trainable, *trial, config, &varying, given.as_ref(), now);
+                own.directory = self.directories.take(&own.directory);
                 names = Some(own.clone());
                 let known = Known { resources: resources.clone(), ..Known::new(own, config.clone()) };
                 self.trials.push(known);

@@ -1,5 +1,7 @@
 //! How trials and their directories are called, in the manner that scripts know from Ray.
 
+use std::collections::HashMap;
+
 use carril_core::tune::TrialId;
 use carril_core::tune::scheduler::Policy;
 use carril_types::{Metrics, Value, write_json};
@@ -48,6 +50,24 @@ impl Names {
             directory = format!("{}_{}_{}", name, clean(&short), local_date(now as i64));
         }
         Self { id, name, directory: clean(&directory), tag }
+    }
+}
+
+/// The directories that trials have, each with how often it was wanted again.
+#[derive(Default)]
+pub(super) struct Directories(HashMap<String, u64>);
+
+impl Directories {
+    /// A name that no other trial has: the one that is wanted, or that with a number.
+    pub fn take(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_owned();
+        while self.0.contains_key(&name) {
+            let again = self.0.entry(wanted.to_owned()).or_default();
+            *again += 1;
+            name = format!("{wanted}_{again}");
+        }
+        self.0.insert(name.clone(), 0);
+        name
     }
 }
 
