@@ -110,6 +110,7 @@ pub struct Experiment {
     /// The driver's scheduler chose nobody; asked again after the next event.
     nobody_chosen: bool,
     told_missing: bool,
+    told_no_checkpoint: bool,
     ending: Option<ExperimentEnd>,
     ended: bool,
 }
@@ -138,6 +139,7 @@ impl Experiment {
             not_now: false,
             nobody_chosen: false,
             told_missing: false,
+            told_no_checkpoint: false,
             ending: None,
             ended: false,
         }
@@ -369,6 +371,7 @@ impl Experiment {
             Decision::Exploit { from, with } if waits || pausing => {
                 if self.trial(from).checkpoints == 0 {
                     out.push(ExperimentCommand::Record(Record::ExploitRefused { trial }));
+                    self.warn_of_no_checkpoint(trial, from, out);
                     return self.refuse_exploit(trial);
                 }
                 self.trial(trial).exploit = Some(Exploit { from, with, reason: reason.clone() });
@@ -380,6 +383,19 @@ impl Experiment {
             Decision::Resize(resources) if waits || pausing => self.trial(trial).resources = Some(resources),
             _ => {}
         }
+    }
+
+    /// Where no trial has a checkpoint, population-based training comes down to nothing.
+    fn warn_of_no_checkpoint(&mut self, trial: TrialId, from: TrialId, out: &mut Out) {
+        if self.told_no_checkpoint || self.trials.iter().any(|trial| trial.checkpoints > 0) {
+            return;
+        }
+        self.told_no_checkpoint = true;
+        out.push(ExperimentCommand::Warn(format!(
+            "trial {} cannot go on from trial {}, which does better: no trial has a checkpoint; \
+             `tune.report(metrics, checkpoint=…)` or `save_checkpoint` of a class makes one",
+            trial.0, from.0
+        )));
     }
 
     fn refuse_exploit(&mut self, trial: TrialId) {

@@ -127,6 +127,7 @@ impl Experiment {
             }
             Decision::Exploit { from, .. } if self.trial(from).checkpoints == 0 => {
                 self.refuse_exploit(trial);
+                self.warn_of_no_checkpoint(trial, from, out);
                 out.push(ExperimentCommand::Record(Record::ExploitRefused { trial }));
                 Verdict::Continue
             }
