@@ -14,7 +14,7 @@ mod restoring;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carril_types::{Metrics, Resources};
+use carril_types::{Metrics, Resources, Value, write_json};
 
 pub use self::events::{
     Answer, EndedTrial, ExperimentCommand, ExperimentEnd, ExperimentEvent, Judged, Question, Record, RunEnd, Verdict,
@@ -313,9 +313,15 @@ impl Experiment {
             return;
         }
         let last = self.trials[trial.0 as usize].last.clone().unwrap_or_default();
-        let reason = match words_of(&last) {
-            words if words.is_empty() => format!("no trial reported `{metric}`: trial {} reported nothing", trial.0),
-            words => format!("no trial reported the metric `{metric}`: trial {} reported {words}", trial.0),
+        let reason = match (last.find(&metric), words_of(&last)) {
+            (Some(value), _) => {
+                let value = shown(&metric, value);
+                format!("no trial reported a number as the metric `{metric}`: trial {} reported {value}", trial.0)
+            }
+            (None, words) if words.is_empty() => {
+                format!("no trial reported `{metric}`: trial {} reported nothing", trial.0)
+            }
+            (None, words) => format!("no trial reported the metric `{metric}`: trial {} reported {words}", trial.0),
         };
         self.end_by(ExperimentEnd::Failed(reason), out);
     }
@@ -410,4 +416,11 @@ fn words_of(result: &Metrics) -> String {
     let own = result.0.iter().filter(|(name, _)| !carril_types::AUTOMATIC_FIELDS.contains(&name.as_str()));
     let names: Vec<String> = own.map(|(name, _)| format!("`{name}`")).collect();
     names.join(", ")
+}
+
+/// What was reported under this name, for a message.
+fn shown(name: &str, value: &Value) -> String {
+    let mut text = String::new();
+    write_json(&mut text, &Metrics(vec![(name.to_owned(), value.clone())]));
+    text
 }

@@ -4,7 +4,7 @@ use carril_types::{Metrics, Resources, Value};
 
 use super::{
     Decision, Experiment, ExperimentCommand, ExperimentEnd, Exploit, Judged, Out, Question, Record, Scheduler, State,
-    Verdict, words_of,
+    Verdict, shown, words_of,
 };
 use crate::tune::TrialId;
 use crate::tune::scheduler::Holding;
@@ -41,15 +41,16 @@ impl Experiment {
             self.trial(trial).has_metric = true;
             return;
         };
-        if result.find(&metric).is_some() {
+        let value = result.find(&metric);
+        if value.and_then(Value::as_f64).is_some() {
             self.trial(trial).has_metric = true;
         } else if !self.trial(trial).has_metric && !self.told_missing {
             self.told_missing = true;
-            let words = words_of(result);
-            out.push(ExperimentCommand::Warn(format!(
-                "trial {} reported {words} and no `{metric}`, which the search is about",
-                trial.0
-            )));
+            let text = match value {
+                Some(value) => format!("{}, which is no number: the search is about it", shown(&metric, value)),
+                None => format!("{} and no `{metric}`, which the search is about", words_of(result)),
+            };
+            out.push(ExperimentCommand::Warn(format!("trial {} reported {text}", trial.0)));
         }
     }
 
