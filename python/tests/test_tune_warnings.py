@@ -1,15 +1,20 @@
-"""What a search says when something that it goes by is not there: once, and by name."""
+"""What a search says when something that it goes by is not there, once and by name; and what it shows of trials that wait."""
 
 import json
 import os
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from driver_scripts import wait_until
 
 from carril import tune
 from carril.tune import RunConfig, TuneConfig, Tuner
+from carril.tune._stored import read_experiment
 from carril.tune.error import TuneError
 from carril.tune.schedulers import PopulationBasedTraining
 from carril.tune.search import TPESearch
@@ -64,3 +69,36 @@ def test_a_metric_that_is_no_number_is_told_of_by_its_value_and_ends_the_search(
     assert f'{{"score": {json.dumps(value)}}}' in str(error.value)
     [warning] = said()
     assert json.dumps(value) in warning and "no number" in warning
+
+
+def test_a_trial_that_waits_for_room_is_pending_for_whoever_looks(storage: Path) -> None:
+    go = storage / "go"
+    seen: list[Any] = []
+
+    def looks() -> None:
+        try:
+            wait_until(lambda: (storage / "search" / "experiment.json").exists(), "the experiment begins")
+            wait_until(lambda: [trial.status for trial in trials()] == ["running", "pending"], "the second one waits")
+            seen.extend(trials())
+            command = [Path(sys.executable).parent / "carril", "tune", "show", storage / "search"]
+            words = subprocess.run(command, capture_output=True, text=True, check=True)
+            seen.append(words.stdout)
+        finally:
+            go.touch()
+
+    def trials() -> list[Any]:
+        return read_experiment(storage / "search").trials
+
+    def holds(config: dict[str, Any]) -> dict[str, Any]:
+        while not go.exists():
+            os.sched_yield()
+        return {"score": 1.0}
+
+    looker = threading.Thread(target=looks)
+    looker.start()
+    grid = search(storage, tune.with_resources(holds, {"CPU": 8}), rate=tune.grid_search([1, 2]))
+    looker.join()
+    [_, waiting, words] = seen
+    assert "CPU" in waiting.reason and "pending" in words
+    assert [trial.status for trial in trials()] == ["terminated"] * 2
+    assert len(grid) == 2

@@ -4,6 +4,7 @@ mod names;
 mod records;
 mod talking;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carril_core::tune::TrialId;
@@ -27,6 +28,15 @@ pub(crate) use self::talking::answer_of;
 const PROGRESS_EVERY: f64 = 0.2;
 /// How often the owner's record is renewed.
 pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// So many trials a second are said to wait for room in the files: where more do, each waits for a moment only.
+const WAITS_PER_SECOND: f64 = 10.0;
+
+/// A trial that waits for room.
+struct Waiting {
+    reason: String,
+    is_written: bool,
+}
 
 /// A trial as the head knows it, beyond what the machine does.
 struct Known {
@@ -75,6 +85,8 @@ pub(crate) struct ExperimentRun {
     prefix: String,
     trials: Vec<Known>,
     directories: Directories,
+    waiting: BTreeMap<TrialId, Waiting>,
+    waits_written: f64,
     pub wishes: Vec<Wish>,
     started: f64,
     status: RunStatus,
@@ -110,6 +122,8 @@ impl ExperimentRun {
             prefix,
             trials: Vec::new(),
             directories: Directories::default(),
+            waiting: BTreeMap::new(),
+            waits_written: 0.0,
             wishes: Vec::new(),
             started: now,
             status: RunStatus::Running,
@@ -191,6 +205,9 @@ impl ExperimentRun {
     pub fn on_event(&mut self, event: ExperimentEvent, outside: &mut dyn Outside) {
         if self.ended || self.ending.is_some() {
             return;
+        }
+        if let ExperimentEvent::Placed { trial } | ExperimentEvent::RunEnded { trial, .. } = &event {
+            self.waits_no_more(*trial, outside.now());
         }
         let commands = self.machine.on_event(event);
         for command in commands {
@@ -356,7 +373,14 @@ impl ExperimentRun {
     }
 
     pub fn on_waits(&mut self, trial: TrialId, reason: &str) {
+        self.waiting.insert(trial, Waiting { reason: reason.to_owned(), is_written: false });
         self.tell_state(trial, "pending", reason);
+    }
+
+    fn waits_no_more(&mut self, trial: TrialId, now: f64) {
+        if self.waiting.remove(&trial).is_some_and(|waiting| waiting.is_written) {
+            self.disk.append(&records::placed_line(trial, now));
+        }
     }
 
     pub fn on_started(&mut self, trial: TrialId) {
@@ -449,7 +473,16 @@ impl ExperimentRun {
         self.live.iter().cloned().collect()
     }
 
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, now: f64) {
+        let most = WAITS_PER_SECOND * (1.0 + now - self.started);
+        for (trial, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| !waiting.is_written) {
+            if self.waits_written >= most {
+                break;
+            }
+            self.waits_written += 1.0;
+            waiting.is_written = true;
+            self.disk.append(&records::waits_line(*trial, now, &waiting.reason));
+        }
         if let Err(failure) = self.disk.flush() {
             self.warn(failure.message);
         }

@@ -448,7 +448,8 @@ impl Head {
         for run in self.runs.values_mut().filter(|run| !run.ended) {
             run.flush(&mut *self.outside);
         }
-        self.experiments.values_mut().filter(|one| !one.ended).for_each(ExperimentRun::flush);
+        let now = self.outside.now();
+        self.experiments.values_mut().filter(|one| !one.ended).for_each(|one| one.flush(now));
     }
 
     fn start(&mut self, id: &RunId, shares: Vec<Share>) {

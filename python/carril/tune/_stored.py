@@ -146,6 +146,10 @@ def _apply(trial: StoredTrial, kind: str, event: dict[str, Any]) -> None:
     if kind == "started":
         # After an end this is another life: what the one before has reached stays until the next end.
         trial.status, trial.reason, trial.error = "running", "", None
+    elif kind == "waits":
+        trial.status, trial.reason = "pending", event.get("reason") or ""
+    elif kind == "placed":
+        trial.status, trial.reason = "running", ""
     elif kind == "paused":
         trial.status, trial.reason = "paused", event.get("reason") or ""
     elif kind == "exploited":

@@ -100,6 +100,23 @@ pub(super) fn line_of(
     line
 }
 
+/// For whoever looks on: what runs and what waits for room is the placement's, and nothing that a head goes on from.
+pub(super) fn waits_line(trial: TrialId, now: f64, reason: &str) -> Metrics {
+    let mut line = placed_line(trial, now);
+    line.0[0].1 = Value::Text("waits".to_owned());
+    line.0.push(("reason".to_owned(), Value::Text(reason.to_owned())));
+    line
+}
+
+/// One that waited has room.
+pub(super) fn placed_line(trial: TrialId, now: f64) -> Metrics {
+    Metrics(vec![
+        ("event".to_owned(), Value::Text("placed".to_owned())),
+        ("at".to_owned(), Value::Float(now)),
+        ("trial".to_owned(), Value::Int(trial.0 as i64)),
+    ])
+}
+
 /// A config with objects of the user's is written a second time as it was, as text: a reader sees only their reprs.
 fn exact(config: &Metrics) -> Option<Value> {
     holds_object(&Value::Map(config.clone()))

@@ -6,7 +6,7 @@ use super::{integer, map, number, text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrialState {
-    /// Made, and never started.
+    /// Made and never started, or chosen and without room.
     Pending,
     /// Started and not ended: where the experiment is not live, it is unfinished.
     Running,
@@ -65,6 +65,14 @@ impl Trial {
                 self.state = TrialState::Running;
                 self.started = at(event);
                 self.ended = None;
+                self.reason.clear();
+            }
+            "waits" => {
+                self.state = TrialState::Pending;
+                self.reason = reason();
+            }
+            "placed" => {
+                self.state = TrialState::Running;
                 self.reason.clear();
             }
             "paused" => {
