@@ -283,3 +283,78 @@ def test_trials_whose_directories_are_named_alike_have_one_each_also_after_a_res
     assert [Path(result.path).name for result in grid] == ["same", "same_1", "same_2", "same_3"]
     assert [len(result.metrics_dataframe) for result in grid] == [1, 1, 1, 1]
     assert [result.metrics["loss"] for result in grid] == [1, 4, 9, 16]
+
+
+COUNTS = """
+import os, time
+from carril import tune
+from carril.tune import RunConfig, TuneConfig, Tuner
+from carril.tune.search import ConcurrencyLimiter, Searcher
+from carril.tune.search.hyperopt import HyperOptSearch
+from carril.tune.search.optuna import OptunaSearch
+
+class Counts(Searcher):
+    count = 0
+
+    def suggest(self, trial_id):
+        self.count += 1
+        return {{"x": self.count / 16}}
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        pass
+
+def slow(kind):
+    # It is seldom saved, as one that has much to save.
+    class Slow(kind):
+        def save(self, path):
+            super().save(path)
+            time.sleep(0.1)
+    return Slow
+
+def train(config):
+    first = os.path.join({place!r}, str(config["x"]))
+    if os.path.exists({go!r}) or len(os.listdir({place!r})) < 2:
+        open(first, "w").close()
+    while not os.path.exists(first) and not os.path.exists({go!r}):
+        os.sched_yield()
+    tune.report({{"loss": config["x"]}})
+
+if __name__ == "__main__":
+    results = Tuner(
+        tune.with_resources(train, {{"CPU": 0.25}}),
+        param_space={space},
+        tune_config=TuneConfig(
+            metric="loss", mode="min", num_samples=12, search_alg={searcher}, max_concurrent_trials=4
+        ),
+        run_config=RunConfig(name="search", storage_path={storage!r}, verbose=0),
+    ).fit()
+    print("configs", len(results), len({{result.config["x"] for result in results}}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        "slow(Counts)()",
+        "slow(OptunaSearch)(seed=1)",
+        "slow(HyperOptSearch)(random_state_seed=1)",
+        "ConcurrencyLimiter(slow(OptunaSearch)(seed=1), 4)",
+    ],
+)
+def test_nothing_is_suggested_twice_though_the_driver_was_killed_before_the_searcher_was_saved(
+    scripts: Scripts, tmp_path: Path, searcher: str
+) -> None:
+    storage, go, place = tmp_path / "storage", tmp_path / "go", tmp_path / "place"
+    place.mkdir()
+    space = "None" if "Counts" in searcher else '{"x": tune.uniform(0, 1)}'
+    text = COUNTS.format(storage=str(storage), go=str(go), place=str(place), searcher=searcher, space=space)
+    first = scripts.start(text)
+    records = storage / "search" / "trials.jsonl"
+    wait_until(
+        lambda: records.exists() and records.read_text().count('"event": "made"') >= 6,
+        "two trials have ended and four are under way",
+    )
+    os.kill(first.pid, signal.SIGKILL)
+    first.finish()
+    go.touch()
+    assert "configs 12 12" in scripts.run(text)

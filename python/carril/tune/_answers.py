@@ -1,11 +1,8 @@
-"""What the user decides in Python, in the driver: asked by the head, told of what happens, saved for the next time.
+"""What the user decides in Python, in the driver: asked by the head and told of what happens.
 
 ANSWER-1: a searcher and a scheduler hear of trials in the order in which things happened, before they are asked again.
 """
 
-import json
-import os
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +11,9 @@ from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._locations import is_uri, joined
 from carril.tune._per_trial import callbacks_of
 from carril.tune._plan import asks_resources
+from carril.tune._searching import Searching
 from carril.tune._space import resolve
-from carril.tune._stored import look_up, read_experiment
-from carril.tune._trainers import merged
+from carril.tune._stored import read_experiment
 from carril.tune._values import decoded, encoded
 from carril.tune.schedulers._trial import Controller, Trial
 from carril.tune.trainable import resources_of
@@ -24,7 +21,6 @@ from carril.tune.trainable import resources_of
 if TYPE_CHECKING:
     from carril._native import Run
     from carril.tune._plan import Plan
-    from carril.tune._stored import StoredTrial
 
 _STATES = {
     "pending": Trial.PENDING,
@@ -33,10 +29,6 @@ _STATES = {
     "terminated": Trial.TERMINATED,
     "error": Trial.ERROR,
 }
-_SEARCHER_STATE = "searcher-state.json"
-_SEARCHER_PICKLES = ("searcher-state-0.pkl", "searcher-state-1.pkl")
-# A searcher is saved after so many times the time that it took to save it.
-_SPARING = 20
 
 
 class Answers:
@@ -47,22 +39,22 @@ class Answers:
         self._controller = Controller()
         self._trials: dict[int, Trial] = {}
         self._numbers: dict[str, int] = {}
-        # Trials that the searcher knows under their id, and those whose end it has heard of.
-        self._suggested: set[int] = set()
-        self._heard: set[int] = set()
-        self._next_save = 0.0
-        self._saves = 0
         self._steps = 0
         self._callbacks = callbacks_of(plan.run_config)
-        self._base = _constants_of(plan.space) if plan.asks_searcher else {}
-        # With which the ids of the trials begin: those of an experiment that goes on have the first one's.
         self._prefix = run.run_id[:5]
-        if plan.asks_searcher:
-            stored = read_experiment(run.path, spec.storage_filesystem(plan.run_config))
-            self._prefix = str(stored.record["id"])[:5]
-            if stored.trials:
-                self._remember(stored.trials)
+        self._searching = self._begin_search() if plan.asks_searcher else None
         self._begun = False
+
+    def _begin_search(self) -> Searching:
+        plan, path = self._plan, self._run.path
+        stored = read_experiment(path, spec.storage_filesystem(plan.run_config))
+        # With which the ids of the trials begin: those of an experiment that goes on have the first one's.
+        self._prefix = str(stored.record["id"])[:5]
+        base, place = _constants_of(plan.space), None if is_uri(path) else path
+        searching = Searching(plan.searcher, plan.metric, base, self._prefix, place, self._warn)
+        if stored.trials:
+            searching.remember(stored.trials)
+        return searching
 
     @property
     def wants_reports(self) -> bool:
@@ -84,6 +76,8 @@ class Answers:
 
     def made(self, number: int, made: dict[str, Any], config: dict[str, Any]) -> None:
         """A trial is there, or has another config."""
+        if self._searching is not None:
+            self._searching.made(number)
         known = self._trials.get(number)
         if known is not None:
             known.config = config
@@ -112,8 +106,8 @@ class Answers:
             if trial.checkpoint is not None:
                 self._tell("on_trial_restore", trial)
             self._tell("on_trial_start", trial)
-        elif state == "paused" and self._plan.asks_searcher and number in self._suggested:
-            self._plan.searcher.on_pause(self._search_id(number))
+        elif state == "paused" and (known := self._known(number)) is not None:
+            self._plan.searcher.on_pause(known)
 
     def restarted(self, number: int) -> None:
         self._tell("on_trial_recover", self._trials[number])
@@ -126,8 +120,8 @@ class Answers:
 
             filesystem = spec.storage_filesystem(self._plan.run_config)
             trial.checkpoint = Checkpoint.stored(event["checkpoint"]["path"], filesystem)
-        if self._plan.asks_searcher and number in self._suggested:
-            self._plan.searcher.on_trial_result(self._search_id(number), result)
+        if (known := self._known(number)) is not None:
+            self._plan.searcher.on_trial_result(known, result)
         self._tell("on_trial_result", trial, result=result)
         if event["checkpoint"]:
             self._tell("on_trial_save", trial)
@@ -144,15 +138,15 @@ class Answers:
                 self._plan.scheduler.on_trial_error(self._controller, trial)
             else:
                 self._plan.scheduler.on_trial_complete(self._controller, trial, trial.last_result)
-        if self._plan.asks_searcher:
-            self._tell_searcher(number, trial.trial_id, trial.config, trial.last_result, failed)
-            self._save()
+        if self._searching is not None:
+            self._searching.ended(number, trial.trial_id, trial.config, trial.last_result, failed)
+            self._searching.save()
         self._tell("on_trial_error" if failed else "on_trial_complete", trial)
 
     def over(self) -> None:
         """The experiment has ended."""
-        if self._plan.asks_searcher:
-            self._save(last=True)
+        if self._searching is not None:
+            self._searching.save(last=True)
         self._call("on_experiment_end", list(self._trials.values()))
 
     def _result(self, trial: Trial, metrics: dict[str, Any]) -> dict[str, Any]:
@@ -189,24 +183,16 @@ class Answers:
             answer = self._choose()
         self._run.answer(question["number"], answer)
 
-    def _search_id(self, number: int) -> str:
-        return f"{self._prefix}_{number:05d}"
+    def _known(self, number: int) -> str | None:
+        """The id under which the searcher in the driver knows a trial."""
+        return None if self._searching is None else self._searching.id_of(number)
 
     def _suggest(self, number: int) -> dict[str, Any]:
-        from carril.tune.search.searcher import Searcher
-
-        suggested = self._plan.searcher.suggest(self._search_id(number))
-        if suggested is None:
+        assert self._searching is not None, "a searcher of the head is asked there"
+        config = self._searching.suggest(number)
+        if config is None:
             return {"kind": "not_now"}
-        if suggested == Searcher.FINISHED:
-            return {"kind": "finished"}
-        if not isinstance(suggested, dict):
-            raise ConfigTypeError(
-                f"`{type(self._plan.searcher).__name__}.suggest` returned {kind_of(suggested)}: it must be a config"
-            )
-        self._suggested.add(number)
-        self._save()
-        return {"kind": "config", "config": encoded(merged(self._base, suggested))}
+        return {"kind": "config", "config": config} if isinstance(config, dict) else {"kind": "finished"}
 
     def _resolve(self, number: int, config: dict[str, Any], paths: list[list[str]], explored: bool) -> dict[str, Any]:
         config = resolve(config, self._plan.functions)
@@ -227,7 +213,7 @@ class Answers:
 
     def _names(self, number: int, config: dict[str, Any]) -> dict[str, str]:
         trial = Trial(
-            trial_id=self._search_id(number),
+            trial_id=f"{self._prefix}_{number:05d}",
             config=config,
             evaluated_params=dict(config),
             trainable_name=self._plan.trainable_name,
@@ -265,70 +251,6 @@ class Answers:
         chosen = self._plan.scheduler.choose_trial_to_run(self._controller)
         number = None if chosen is None else self._numbers[chosen.trial_id]
         return {"kind": "chosen", "trial": number}
-
-    # ---------------------------------------------------------------- the searcher's memory
-
-    def _place(self) -> str | None:
-        return None if is_uri(self._run.path) else os.path.join(self._run.path, _SEARCHER_STATE)
-
-    def _save(self, last: bool = False) -> None:
-        """Keeps what the searcher knows, and of which trials that is: one file names the other, so that they fit together."""
-        place = self._place()
-        if place is None or (not last and time.monotonic() < self._next_save):
-            return
-        began = time.monotonic()
-        # The one that is named now stays until the next is.
-        name = _SEARCHER_PICKLES[self._saves % 2]
-        state = {"state": name, "suggested": sorted(self._suggested), "ended": sorted(self._heard)}
-        try:
-            self._plan.searcher.save(os.path.join(os.path.dirname(place), name))
-            with open(f"{place}.part", "w", encoding="utf-8") as file:
-                json.dump(state, file)
-            os.replace(f"{place}.part", place)
-        except Exception as error:
-            self._next_save = float("inf")
-            self._warn(
-                f"`{type(self._plan.searcher).__name__}` cannot be saved, and will know less if the experiment has to go on: "
-                f"{type(error).__name__}: {error}"
-            )
-            return
-        self._saves += 1
-        self._next_save = time.monotonic() + _SPARING * (time.monotonic() - began)
-
-    def _remember(self, trials: "list[StoredTrial]") -> None:
-        """Brings the searcher to where an earlier driver's was, whose trials these are."""
-        place, known, heard = self._place(), set[int](), set[int]()
-        if place is not None and os.path.exists(place):
-            with open(place, encoding="utf-8") as file:
-                state = json.load(file)
-            self._plan.searcher.restore(os.path.join(os.path.dirname(place), state["state"]))
-            self._saves = _SEARCHER_PICKLES.index(state["state"]) + 1
-            known, heard = set(state["suggested"]), set(state["ended"])
-        self._suggested = {trial.number for trial in trials if trial.number in known}
-        self._heard = set(heard)
-        for trial in trials:
-            if trial.is_over and trial.number not in heard:
-                self._tell_searcher(trial.number, trial.id, trial.config, trial.metrics, trial.status == "error")
-
-    def _tell_searcher(
-        self, number: int, trial_id: str, config: dict[str, Any], result: dict[str, Any] | None, failed: bool
-    ) -> None:
-        """A trial has ended: one that the searcher suggested, or one that its saved state does not know."""
-        searcher, metric = self._plan.searcher, self._plan.metric
-        self._heard.add(number)
-        if number in self._suggested:
-            searcher.on_trial_complete(trial_id, None if failed else result, failed)
-            return
-        value = look_up(result or {}, metric) if isinstance(metric, str) else None
-        if not isinstance(value, (int, float)):
-            return
-        try:
-            searcher.add_evaluated_point(config, float(value), failed)
-        except (NotImplementedError, ConfigError) as error:
-            # It cannot learn from what it did not suggest itself, or the files know a value only by its text.
-            self._warn(
-                f"`{type(searcher).__name__}` was not told of trial `{trial_id}`: {str(error).partition(chr(10))[0]}"
-            )
 
 
 def _constants_of(space: Any) -> dict[str, Any]:

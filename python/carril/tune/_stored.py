@@ -54,6 +54,10 @@ class StoredTrial:
     error: str | None = None
     checkpoint: str | None = None
     reason: str = ""
+    # The lines that tell of the beginning and of the end, and the config with which it began.
+    made_at: int = 0
+    ended_at: int = 0
+    made_as: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -121,7 +125,7 @@ def _object(text: str) -> dict[str, Any]:
 def _trials(text: str) -> list[StoredTrial]:
     trials: dict[int, StoredTrial] = {}
     # What follows the last line end is just being written, or was torn.
-    for line in text.split("\n")[:-1]:
+    for at, line in enumerate(text.split("\n")[:-1]):
         if line.startswith(_TOLD):
             continue
         event = _object(line)
@@ -135,9 +139,12 @@ def _trials(text: str) -> list[StoredTrial]:
                 tag=event.get("tag") or "",
                 config=event.get("config") or {},
                 resources=event.get("resources") or {},
+                made_at=at,
+                made_as=event.get("config") or {},
             )
         elif kind is not None and number in trials:
             _apply(trials[number], kind, event)
+            trials[number].ended_at = at
     return [trials[number] for number in sorted(trials)]
 
 
