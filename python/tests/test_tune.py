@@ -558,6 +558,19 @@ def test_what_a_trial_reserves_may_depend_on_its_config(storage: Path) -> None:
     assert [result.metrics["cpus"] for result in grid] == [1, 2, 4]
 
 
+def test_a_registered_name_may_be_given_resources(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        return {"loss": 0.0, "cpus": tune.get_context().get_trial_resources().required_resources["CPU"]}
+
+    tune.register_trainable("mine", train)
+    options: Any = {"storage_path": str(storage), "verbose": 0}
+    analysis = tune.run("mine", resources_per_trial={"cpu": 2}, name="run", **options)
+    [trial] = analysis.trials
+    assert trial.last_result["cpus"] == 2 and Path(trial.path).name.startswith("mine_")
+    [result] = Tuner(tune.with_resources("mine", {"CPU": 3}), run_config=RunConfig(name="tuner", **options)).fit()
+    assert result.metrics["cpus"] == 3
+
+
 def test_trials_and_their_directories_may_be_named(storage: Path) -> None:
     told = []
 

@@ -36,7 +36,7 @@ def check_trainable(trainable: Any) -> str:
 def name_of(trainable: Any) -> str:
     """What a function or class is called. A lambda has a name that no directory should have."""
     inner = trainable
-    while isinstance(inner, functools.partial):
+    while isinstance(inner, functools.partial) and "__name__" not in vars(inner):
         inner = inner.func
     name = getattr(inner, "__name__", None) or type(inner).__name__
     return "lambda" if name == "<lambda>" else str(name)

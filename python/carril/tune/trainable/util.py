@@ -5,11 +5,12 @@ What is given stays as it was: each returns a new function or class.
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from carril.exceptions import ConfigError, ConfigTypeError
 from carril.tune.trainable import _resources
 from carril.tune.trainable._names import name_of
+from carril.tune.trainable.registry import get_trainable
 from carril.tune.trainable.trainable import Trainable
 
 T = TypeVar("T", bound="type[Trainable] | Callable[..., Any]")
@@ -33,10 +34,22 @@ def with_parameters(trainable: T, **kwargs: Any) -> T:
     return _named_like(WithParameters, trainable)
 
 
-def with_resources(trainable: T, resources: Any) -> T:
+@overload
+def with_resources(trainable: str, resources: Any) -> Any: ...
+
+
+@overload
+def with_resources(trainable: T, resources: Any) -> T: ...
+
+
+def with_resources(trainable: Any, resources: Any) -> Any:
     """The same trainable, whose trials reserve these resources: a dict, a `PlacementGroupFactory`, or a function of
-    the config that returns either. Without it a trial reserves one CPU.
+    the config that returns either. Without it a trial reserves one CPU. A registered name stands for its trainable.
     """
+    if isinstance(trainable, str):
+        named = with_resources(get_trainable(trainable), resources)
+        named.__name__ = trainable
+        return named
     _refuse_others("with_resources", trainable)
     request = _resources.checked(resources)
     if not isinstance(trainable, type):
