@@ -357,7 +357,7 @@ def test_an_unfinished_trial_has_what_its_directory_tells(storage: Path) -> None
     builder.make({"lr": 2})
     grid = builder.grid()
     assert grid[1].metrics is not None and grid[1].metrics["loss"] == 0.25 and best(grid) == 1
-    assert grid[2].metrics is None and grid[2].checkpoint is None and grid[2].best_checkpoints == []
+    assert grid[2].metrics == {} and grid[2].checkpoint is None and grid[2].best_checkpoints == []
 
 
 def test_the_dataframe_has_a_row_per_trial(storage: Path) -> None:

@@ -56,13 +56,13 @@ class TrialResult(Result):
 
     # The fields of a Result, each of which its constructor sets to nothing.
     @property
-    def metrics(self) -> Metrics | None:
-        """The last result; None where nothing was reported."""
+    def metrics(self) -> Metrics:
+        """The last result; empty where nothing was reported."""
         if self._last is None:
             # A trial that was not ended has no last word in the experiment's files.
             known = self._trial.metrics
             rows = [known] if known is not None or self._trial.is_over else self._rows()[-1:]
-            self._last = Metrics(rows[0]) if rows and rows[0] is not None else None
+            self._last = Metrics(rows[0] if rows and rows[0] is not None else {})
         return self._last
 
     @metrics.setter
@@ -133,7 +133,7 @@ class TrialResult(Result):
         return Result.from_path(path, storage_filesystem)
 
     def __repr__(self) -> str:
-        metrics = {name: value for name, value in (self.metrics or {}).items() if name not in AUTOMATIC_FIELDS}
+        metrics = {name: value for name, value in self.metrics.items() if name not in AUTOMATIC_FIELDS}
         return (
             f"Result(trial_id={self.trial_id!r}, status={self.status!r}, metrics={metrics}, config={self.config}, "
             f"path={self.path!r})"
