@@ -95,6 +95,17 @@ def test_a_seed_repeats_the_search_and_functions_see_the_rest_of_the_config(stor
     assert all(config["deep"]["twice"] == 2 * config["deep"]["n"] for config in found[0])
 
 
+@pytest.mark.parametrize("searcher", ["random", "optuna"])
+def test_a_function_may_have_no_argument_and_may_return_a_domain(storage: Path, searcher: str) -> None:
+    space = {
+        "x": tune.uniform(0, 1),
+        "one": tune.sample_from(lambda: 1),
+        "drawn": tune.sample_from(lambda config: tune.uniform(config["x"] + 5, 7)),
+    }
+    [result] = search(storage, quadratic(), space, search_alg=searcher)
+    assert result.config["one"] == 1 and result.config["x"] + 5 <= result.config["drawn"] < 7
+
+
 class Odd:
     """A value that JSON has no word for."""
 

@@ -440,7 +440,7 @@ def test_optuna_keeps_a_study_in_a_storage_with_what_happened_on_the_way(tmp_pat
 
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(tmp_path / "journal")))
     searcher = create_searcher("optuna", metric="loss", mode="min", storage=storage, study_name="mine")
-    searcher.set_search_properties(None, None, {"x": tune.uniform(0, 1), "log": tune.qloguniform(1, 100, 7)})
+    searcher.set_search_properties(None, None, {"x": tune.uniform(0, 1), "log": tune.qloguniform(7, 98, 7)})
     config = searcher.suggest("a")
     assert config["log"] % 7 == 0
     for step in (1, 2):

@@ -165,7 +165,7 @@ class _Encoder:
         if isinstance(domain, Categorical):
             return {"choice": [self.node(option, path) for option in domain.categories]}
         if isinstance(domain, Function):
-            self.functions.append(domain.func)
+            self.functions.append(domain.made)
             return {"unresolved": len(self.functions) - 1}
         raise ConfigTypeError(f"{_at(path)} is {kind_of(domain)}, a domain that the search does not know")
 

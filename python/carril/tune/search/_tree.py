@@ -142,7 +142,7 @@ class Tree:
 
     def _make(self, space: Any, path: Path, choose: Callable[[Parameter], Any], functions: list[Any]) -> Any:
         if isinstance(space, Function):
-            functions.append(space.func)
+            functions.append(space.made)
             return unresolved(len(functions) - 1)
         if isinstance(space, Categorical):
             option = int(choose(self._by_path[path]))

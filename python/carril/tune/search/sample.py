@@ -193,6 +193,9 @@ class Float(_Number):
         for name, value in (("lower", self.lower), ("upper", self.upper), ("upper - lower", self.upper - self.lower)):
             _check_finite(self.name, name, value)
         super().check()
+        for name, value in (("lower", self.lower), ("upper", self.upper)):
+            if self.q is not None and not _is_whole(value / self.q):
+                raise ConfigError(f"the {name} bound {value} of `{self.name}` is no multiple of `q={self.q}`")
 
     def _draw(self, source: Any, config: Any) -> float:
         self.check()
@@ -295,6 +298,11 @@ class Function(Domain):
             raise ConfigTypeError(f"`sample_from` was given {kind_of(func)}: it must be a function of the config")
         self.func = func
 
+    def made(self, config: Any, source: Any = None) -> Any:
+        """What the function says, drawn where that is a domain."""
+        value = self.func(config) if _takes_config(self.func) else self.func()
+        return value.sample(config, random_state=source) if isinstance(value, Domain) else value
+
     def is_function(self) -> bool:
         return True
 
@@ -305,7 +313,18 @@ class Function(Domain):
         return f"sample_from({getattr(self.func, '__name__', self.func)!s})"
 
     def _draw(self, source: Any, config: Any) -> Any:
-        return self.func({} if config is None else config)
+        return self.made({} if config is None else config, source)
+
+
+def _takes_config(function: Callable[..., Any]) -> bool:
+    import inspect
+
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):  # it wants an argument, or is a function in C that does not tell
+        return True
+    # One whose arguments all have defaults may be meant either way: it is given the config.
+    return bool(inspect.signature(function).parameters)
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
