@@ -13,6 +13,7 @@ from carril import tune
 from carril.exceptions import ConfigError, PlacementError
 from carril.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig
 from carril.tune import TuneConfig, Tuner
+from carril.tune._stored import read_experiment
 from carril.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining, TrialScheduler
 from carril.tune.search import Searcher
 
@@ -580,6 +581,16 @@ def test_a_registered_name_may_be_given_resources(storage: Path) -> None:
     assert trial.last_result["cpus"] == 2 and Path(trial.path).name.startswith("mine_")
     [result] = Tuner(tune.with_resources("mine", {"CPU": 3}), run_config=RunConfig(name="tuner", **options)).fit()
     assert result.metrics["cpus"] == 3
+
+
+@pytest.mark.parametrize("searcher", [None, "optuna", Halving()], ids=["random", "optuna", "own"])
+def test_names_tell_the_parameters_whoever_suggests_them(storage: Path, searcher: Any) -> None:
+    drawn = {} if isinstance(searcher, Halving) else {"x": tune.uniform(0, 1), "deep": {"y": tune.randint(0, 9)}}
+    grid = search(storage, quadratic(), {**drawn, "steps": 1, "sizes": [1, 2]}, search_alg=searcher)
+    [trial] = read_experiment(grid.experiment_path).trials
+    config = grid[0].config
+    told = f"x={config['x']:.4f}" + (f",y={config['deep']['y']}" if "deep" in config else "")
+    assert trial.tag == f"0_{told}" and f"_0_{told}_" in trial.directory
 
 
 def test_trials_and_their_directories_may_be_named(storage: Path) -> None:

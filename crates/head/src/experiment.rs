@@ -16,7 +16,7 @@ use carril_proto::v1;
 use carril_store::Storage;
 use carril_types::{ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value};
 
-use self::names::{Directories, Names, policy_line};
+use self::names::{Directories, Names, leaves, policy_line};
 use self::records::line_of;
 use crate::mirror::Mirror;
 use crate::outside::{ExperimentDisk, ExperimentOpened, Outside};
@@ -261,7 +261,10 @@ impl ExperimentRun {
         let mut names = None;
         match &record {
             Record::Made { trial, config, names: given, resources } => {
-                let varying = self.spec.space.varying();
+                let varying = match self.spec.searcher {
+                    Some(_) => self.spec.space.varying(),
+                    None => leaves(config, &self.spec.constant),
+                };
                 let mut own =
                     Names::new(&self.prefix, &self.spec.trainable, *trial, config, &varying, given.as_ref(), now);
                 own.directory = self.directories.take(&own.directory);

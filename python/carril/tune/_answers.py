@@ -12,7 +12,7 @@ from carril.train._locations import is_uri, joined
 from carril.tune._per_trial import callbacks_of
 from carril.tune._plan import asks_resources
 from carril.tune._searching import Searching
-from carril.tune._space import resolve
+from carril.tune._space import constants_of, resolve
 from carril.tune._stored import read_experiment
 from carril.tune._values import decoded, encoded
 from carril.tune.schedulers._trial import Controller, Trial
@@ -50,7 +50,7 @@ class Answers:
         stored = read_experiment(path, spec.storage_filesystem(plan.run_config))
         # With which the ids of the trials begin: those of an experiment that goes on have the first one's.
         self._prefix = str(stored.record["id"])[:5]
-        base, place = _constants_of(plan.space), None if is_uri(path) else path
+        base, place = constants_of(plan.space), None if is_uri(path) else path
         searching = Searching(plan.searcher, plan.metric, base, self._prefix, place, self._warn)
         if stored.trials:
             searching.remember(stored.trials)
@@ -251,18 +251,6 @@ class Answers:
         chosen = self._plan.scheduler.choose_trial_to_run(self._controller)
         number = None if chosen is None else self._numbers[chosen.trial_id]
         return {"kind": "chosen", "trial": number}
-
-
-def _constants_of(space: Any) -> dict[str, Any]:
-    """What of a space is not drawn: a searcher that knows nothing of it need not repeat it."""
-    from carril.tune.search.sample import Domain, is_grid
-
-    kept: dict[str, Any] = {}
-    for key, value in space.items():
-        if isinstance(value, Domain) or is_grid(value):
-            continue
-        kept[key] = _constants_of(value) if isinstance(value, dict) else value
-    return kept
 
 
 def _put(config: dict[str, Any], path: list[str], value: Any) -> None:

@@ -15,7 +15,7 @@ from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._config import RunConfig, ScalingConfig
 from carril.tune import _trainers
 from carril.tune._config import TuneConfig
-from carril.tune._space import Constants, encode_space
+from carril.tune._space import Constants, constants_of, encode_space, paths_of
 from carril.tune.search.sample import holds_domain
 from carril.tune.stopper import as_stopper
 from carril.tune.trainable import TrialOptions, check_trainable, get_trainable, resources_of
@@ -69,6 +69,11 @@ class Plan:
     def asks_searcher(self) -> bool:
         """The searcher is Python."""
         return self.searcher is not None and not hasattr(self.searcher, "_native_spec")
+
+    @property
+    def searcher_space(self) -> Any:
+        """What a searcher was given as its own space, or has taken from the tuner."""
+        return self._of_searcher("_space")
 
     @property
     def asks_scheduler(self) -> bool:
@@ -213,7 +218,7 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
     """The JSON for `Client.submit_experiment`; the plan then has all constants and functions."""
     plan.constants = Constants()
     searched = plan.space if not plan.asks_searcher else {}
-    own = getattr(plan.searcher, "_space", None)
+    own = plan.searcher_space
     if own is not None and not plan.asks_searcher:
         searched = {**plan.space, **own}
     encoded = encode_space(searched, plan.constants)
@@ -235,6 +240,7 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "num_samples": None if config.num_samples < 0 else config.num_samples,
             "space": encoded.node,
             "searcher": _searcher_spec(plan),
+            "constant": _constant(plan) if plan.asks_searcher else [],
             "searcher_name": type(plan.searcher).__name__,
             "scheduler": None if plan.asks_scheduler else _scheduler_spec(plan),
             "scheduler_name": type(scheduler).__name__,
@@ -258,6 +264,15 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "record": json.dumps(_record(plan), default=str),
         }
     )
+
+
+def _constant(plan: Plan) -> list[list[str]]:
+    """The places that a searcher of the driver's does not decide: the names of the trials do not tell them."""
+    from carril.tune.search.repeater import TRIAL_INDEX
+
+    own = plan.searcher_space
+    space = {**plan.space, **own} if isinstance(own, Mapping) and holds_domain(own) else plan.space
+    return [[TRIAL_INDEX], *paths_of(constants_of(space))]
 
 
 def asks_resources(trainable: Any) -> bool:

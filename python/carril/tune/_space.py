@@ -170,6 +170,28 @@ class _Encoder:
         raise ConfigTypeError(f"{_at(path)} is {kind_of(domain)}, a domain that the search does not know")
 
 
+def constants_of(space: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a space is not drawn: a searcher that knows nothing of it need not repeat it."""
+    kept: dict[str, Any] = {}
+    for key, value in space.items():
+        if isinstance(value, Domain) or is_grid(value) or (isinstance(value, (list, tuple)) and holds_domain(value)):
+            continue
+        constant = constants_of(value) if isinstance(value, dict) and value else value
+        if constant is value or constant:
+            kept[key] = constant
+    return kept
+
+
+def paths_of(config: Mapping[str, Any]) -> list[list[str]]:
+    """Where a config has values."""
+    paths: list[list[str]] = []
+    for key, value in config.items():
+        is_map = isinstance(value, dict) and all(isinstance(name, str) for name in value)  # ENCODE-1
+        inner = paths_of(value) if is_map else [[]]
+        paths.extend([str(key), *path] for path in inner)
+    return paths
+
+
 def _at(path: Path) -> str:
     return f"`{'/'.join(path)}`" if path else "the search space"
 

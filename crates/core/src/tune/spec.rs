@@ -510,6 +510,9 @@ pub struct ExperimentSpec {
     /// `None`: the driver is asked.
     pub searcher: Option<SearcherSpec>,
     pub scheduler: Option<SchedulerSpec>,
+    /// What a searcher of the driver's does not decide, by path: the names of trials tell the rest of their configs.
+    #[serde(default)]
+    pub constant: Vec<Vec<String>>,
     /// The words for what the driver decides.
     #[serde(default)]
     pub searcher_name: String,

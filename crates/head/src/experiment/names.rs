@@ -77,6 +77,24 @@ fn clean(text: &str) -> String {
     text.chars().map(|character| if odd(character) { '_' } else { character }).collect()
 }
 
+/// Where a config has values, but for what is constant.
+pub(super) fn leaves(config: &Metrics, constant: &[Vec<String>]) -> Vec<Vec<String>> {
+    fn collect(config: &Metrics, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+        for (key, value) in &config.0 {
+            path.push(key.clone());
+            match value {
+                Value::Map(inner) => collect(inner, path, found),
+                _ => found.push(path.clone()),
+            }
+            path.pop();
+        }
+    }
+    let mut found = Vec::new();
+    collect(config, &mut Vec::new(), &mut found);
+    found.retain(|path| !constant.contains(path));
+    found
+}
+
 fn at<'a>(config: &'a Metrics, path: &[String]) -> Option<&'a Value> {
     let (first, rest) = path.split_first()?;
     match (config.get(first)?, rest) {
