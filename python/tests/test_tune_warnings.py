@@ -16,8 +16,14 @@ from carril import tune
 from carril.tune import RunConfig, TuneConfig, Tuner
 from carril.tune._stored import read_experiment
 from carril.tune.error import TuneError
-from carril.tune.schedulers import PopulationBasedTraining
+from carril.tune.schedulers import ASHAScheduler, PopulationBasedTraining
 from carril.tune.search import TPESearch
+from carril.tune.stopper import (
+    CombinedStopper,
+    ExperimentPlateauStopper,
+    MaximumIterationStopper,
+    TrialPlateauStopper,
+)
 
 pytestmark = pytest.mark.usefixtures("head")
 
@@ -42,12 +48,12 @@ def climbs(config: dict[str, Any]) -> None:
         tune.report({"score": config["rate"] * step})
 
 
-def search(storage: Path, trainable: Any, rate: Any = None, **options: Any) -> Any:
+def search(storage: Path, trainable: Any, rate: Any = None, stop: Any = None, **options: Any) -> Any:
     return Tuner(
         trainable,
         param_space={"rate": rate or tune.grid_search([1.0, 2.0, 3.0, 4.0]), "place": str(storage)},
         tune_config=TuneConfig(**{"metric": "score", "mode": "max", **options}),
-        run_config=RunConfig(name="search", storage_path=str(storage), verbose=1),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=1, stop=stop),
     ).fit()
 
 
@@ -102,3 +108,19 @@ def test_a_trial_that_waits_for_room_is_pending_for_whoever_looks(storage: Path)
     assert "CPU" in waiting.reason and "pending" in words
     assert [trial.status for trial in trials()] == ["terminated"] * 2
     assert len(grid) == 2
+
+
+def test_a_time_that_no_trial_reports_is_told_of(storage: Path, said: Any) -> None:
+    search(storage, climbs, scheduler=ASHAScheduler(time_attr="epoch", max_t=5))
+    [warning] = said()
+    assert "reported `score` and no `epoch`, without which the scheduler decides nothing" in warning
+
+
+@pytest.mark.parametrize(
+    "stopper",
+    [TrialPlateauStopper("loss"), CombinedStopper(MaximumIterationStopper(3), ExperimentPlateauStopper("loss"))],
+)
+def test_a_metric_that_a_stopper_waits_for_in_vain_is_told_of(storage: Path, said: Any, stopper: Any) -> None:
+    search(storage, climbs, stop=stopper)
+    [warning] = said()
+    assert f"reported `score` and no `loss`, without which `{type(stopper).__name__}` stops nothing" in warning

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril._internal import spec
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
+from carril.train._console_text import users
 from carril.train._locations import is_uri, joined
 from carril.tune._per_trial import callbacks_of
 from carril.tune._plan import asks_resources
@@ -16,11 +17,13 @@ from carril.tune._space import constants_of, resolve
 from carril.tune._stored import read_experiment
 from carril.tune._values import decoded, encoded
 from carril.tune.schedulers._trial import Controller, Trial
+from carril.tune.stopper.stopper import value_in
 from carril.tune.trainable import resources_of
 
 if TYPE_CHECKING:
     from carril._native import Run
     from carril.tune._plan import Plan
+    from carril.tune.stopper.stopper import Stopper
 
 _STATES = {
     "pending": Trial.PENDING,
@@ -44,6 +47,7 @@ class Answers:
         self._prefix = run.run_id[:5]
         self._searching = self._begin_search() if plan.asks_searcher else None
         self._begun = False
+        self._told_unseen = False
 
     def _begin_search(self) -> Searching:
         plan, path = self._plan, self._run.path
@@ -235,6 +239,7 @@ class Answers:
         stopper, scheduler = self._plan.stopper, self._plan.scheduler
         answer: dict[str, Any] = {"kind": "judged", "verdict": "continue", "reason": "", "stop_all": False}
         if stopper is not None:
+            self._warn_of_unseen(stopper, number, result)
             if stopper(trial.trial_id, result):
                 answer.update(verdict="stop", reason=f"`{type(stopper).__name__}` stops it")
             answer["stop_all"] = bool(stopper.stop_all())
@@ -246,6 +251,19 @@ class Answers:
                 raise ConfigError(f"`{type(scheduler).__name__}.on_trial_result` returned {decision!r}")
             answer.update(verdict=words[decision], reason=f"`{type(scheduler).__name__}` says {decision}")
         return answer
+
+    def _warn_of_unseen(self, stopper: "Stopper", number: int, result: dict[str, Any]) -> None:
+        """A stopper that goes by what nobody reports would never stop anything: that is said with the first report."""
+        if self._told_unseen or result.get("training_iteration") != 1:
+            return
+        unseen = [name for name in stopper._looks_at() if value_in(result, name) is None]
+        if unseen:
+            self._told_unseen = True
+            words = ", ".join(f"`{name}`" for name in users(result) if name != "config")
+            self._warn(
+                f"trial {number} reported {words} and no `{unseen[0]}`, without which `{type(stopper).__name__}` "
+                "stops nothing"
+            )
 
     def _choose(self) -> dict[str, Any]:
         chosen = self._plan.scheduler.choose_trial_to_run(self._controller)

@@ -111,6 +111,7 @@ pub struct Experiment {
     nobody_chosen: bool,
     told_missing: bool,
     told_no_checkpoint: bool,
+    told_unseen: bool,
     ending: Option<ExperimentEnd>,
     ended: bool,
 }
@@ -140,6 +141,7 @@ impl Experiment {
             nobody_chosen: false,
             told_missing: false,
             told_no_checkpoint: false,
+            told_unseen: false,
             ending: None,
             ended: false,
         }

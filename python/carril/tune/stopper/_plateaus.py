@@ -57,6 +57,9 @@ class TrialPlateauStopper(Stopper):
     def stop_all(self) -> bool:
         return False
 
+    def _looks_at(self) -> list[str]:
+        return [self._metric]
+
     def _is_far_enough(self, value: float) -> bool:
         if self._metric_threshold is None:
             return True
@@ -94,6 +97,9 @@ class ExperimentPlateauStopper(Stopper):
 
     def stop_all(self) -> bool:
         return self.has_plateaued() and self._iterations >= self._patience
+
+    def _looks_at(self) -> list[str]:
+        return [self._metric]
 
 
 def _deviation(values: Collection[float]) -> float:

@@ -21,6 +21,10 @@ class Stopper:
         """True if the whole experiment is to stop."""
         raise NotImplementedError(f"`{type(self).__name__}` has no `stop_all`")
 
+    def _looks_at(self) -> list[str]:
+        """The metrics without which it never stops anything."""
+        return []
+
 
 class CombinedStopper(Stopper):
     """Stops where any one of its stoppers does. Each of them sees every result."""
@@ -39,6 +43,9 @@ class CombinedStopper(Stopper):
     def stop_all(self) -> bool:
         answers = [stopper.stop_all() for stopper in self._stoppers]
         return any(answers)
+
+    def _looks_at(self) -> list[str]:
+        return [name for stopper in self._stoppers for name in stopper._looks_at()]
 
 
 class FunctionStopper(Stopper):

@@ -25,6 +25,9 @@ impl Experiment {
         if let Some(missing) = self.missing(trial, number) {
             return self.end_by(ExperimentEnd::Failed(missing), out);
         }
+        if number == 1 {
+            self.warn_of_unseen(trial, out);
+        }
         if let Some(reason) = self.rule_hit(trial) {
             return self.stop(trial, number, reason, out);
         }
@@ -63,6 +66,20 @@ impl Experiment {
         let (name, why) = compared.chain(rules).find(|(name, _)| result.find(name).is_none())?;
         let words = Some(words_of(result)).filter(|words| !words.is_empty()).unwrap_or("nothing of its own".to_owned());
         Some(format!("trial {} reported {words} and no `{name}`, {why}", trial.0))
+    }
+
+    /// A scheduler decides nothing about a report without what it goes by; of the metric is told elsewhere.
+    fn warn_of_unseen(&mut self, trial: TrialId, out: &mut Out) {
+        let (Some(scheduler), Some(result)) = (&self.scheduler, &self.trials[trial.0 as usize].last) else { return };
+        let metric = self.options.metric.as_ref().map(|(metric, _)| metric);
+        let unseen = |name: &String| Some(name) != metric && result.find(name).is_none();
+        let Some(name) = scheduler.looks_at().into_iter().find(unseen).filter(|_| !self.told_unseen) else { return };
+        out.push(ExperimentCommand::Warn(format!(
+            "trial {} reported {} and no `{name}`, without which the scheduler decides nothing",
+            trial.0,
+            words_of(result)
+        )));
+        self.told_unseen = true;
     }
 
     /// The user's rules, and the function's own word that it is done.
