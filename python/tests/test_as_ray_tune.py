@@ -137,6 +137,24 @@ def test_what_is_not_there_says_so_by_name(scripts: Scripts, line: str) -> None:
     )
 
 
+def test_an_attribute_that_is_not_there_can_be_asked_for(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        from ray import tune
+        import ray.tune.logger
+        print(f"experiment={hasattr(tune, 'Experiment')}")
+        print(f"pretty_print={getattr(ray.tune.logger, 'pretty_print', None)}")
+        try:
+            tune.Experiment
+        except AttributeError as error:
+            print(f"text={error}".splitlines()[0])
+        """,
+        before=AS_RAY,
+    )
+    found = {"experiment": "False", "pretty_print": "None", "text": "`ray.tune.Experiment` is not available yet"}
+    assert values(output) == found
+
+
 def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it(scripts: Scripts) -> None:
     """A directory in front of the path hides the libraries, installed or not."""
     for name in ("hyperopt", "xgboost"):

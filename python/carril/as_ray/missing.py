@@ -1,9 +1,9 @@
 """What the package `ray` says about the parts of Ray that carril does not have yet.
 
 A module of ours names the public attributes that are missing from it; a module that is missing whole is caught by a
-finder at the end of `sys.meta_path`. Both raise `MissingNameError`: a `NotAvailableError`, so that the text says
+finder at the end of `sys.meta_path`. An import raises `MissingNameError`: a `NotAvailableError`, so that the text says
 what is missing, and a `ModuleNotFoundError`, so that `try: from ray.x import y` in a library that can do without
-goes on as if Ray were not there.
+goes on as if Ray were not there. Whoever asks for an attribute gets `MissingAttributeError`, so that `hasattr` can answer.
 
 MIS-1: names that Ray does not have either stay an AttributeError. `pickle` asks every loaded module for names that
 it may not have and expects that error and no other.
@@ -12,7 +12,8 @@ it may not have and expects that error and no other.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from opcode import opname
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from carril.exceptions import NotAvailableError
@@ -24,6 +25,10 @@ _HINT = (
 
 class MissingNameError(NotAvailableError, ModuleNotFoundError):
     """A name of Ray that carril does not have yet."""
+
+
+class MissingAttributeError(NotAvailableError, AttributeError):
+    """The same, where it was not imported: Python has no class that is an error of both."""
 
 
 def raise_missing(name: str, hint: str = _HINT) -> NoReturn:
@@ -47,10 +52,19 @@ def attributes(
             if name in home.__all__:
                 return getattr(home, name)
         if name in known:
-            raise_missing(f"{module}.{name}")
+            missing = f"{module}.{name}"
+            # `from … import` would swallow an AttributeError, and the text with it.
+            if _imports(sys._getframe(1)):
+                raise_missing(missing)
+            raise MissingAttributeError(f"`{missing}` is not available yet", hints=[_HINT])
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+def _imports(frame: FrameType) -> bool:
+    """Whether a frame is at the part of `from … import name` that asks the module for the name."""
+    return frame.f_lasti >= 0 and opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
 def function(name: str, hint: str = _HINT) -> Callable[..., Any]:
