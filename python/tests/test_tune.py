@@ -519,6 +519,25 @@ def test_the_older_way_to_search_returns_an_analysis(storage: Path) -> None:
 
     with pytest.raises(tune.TuneError, match="1 of 1"):
         tune.run(fails, config={}, name="fails", storage_path=str(storage), verbose=0)
+    with pytest.raises(ConfigError, match=r"`tune.run\(resume='BLA'\)`: it must be True, False or one of 'AUTO'"):
+        tune.run(fails, config={}, name="fails", storage_path=str(storage), resume="BLA")
+
+
+def test_the_older_way_to_go_on_takes_the_words_of_ray(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        latest = tune.get_checkpoint()
+        tune.report({"loss": 0.0, "first": latest is None}, checkpoint=Checkpoint.from_dict({"step": 1}))
+        if not os.path.exists(config["go"]):
+            raise ValueError("not yet")
+        return {"loss": 0.0, "first": latest is None}
+
+    for resume, first in (("AUTO+ERRORED", False), ("LOCAL+RESTART_ERRORED", True)):
+        go = storage / f"go_{first}"
+        options: Any = {"config": {"go": str(go)}, "name": resume, "storage_path": str(storage), "verbose": 0}
+        tune.run(train, raise_on_failed_trial=False, **options)
+        go.touch()
+        [trial] = tune.run(train, resume=resume, **options).trials
+        assert trial.last_result["first"] is first
 
 
 def test_reuse_keeps_the_object_of_the_class_form_where_it_can_be_reset(storage: Path) -> None:

@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from carril.tune._plan import Resuming
     from carril.tune.analysis import ExperimentAnalysis
 
+# What Ray's words for `resume` mean here: where to look is always the storage.
+_PLACES = ("AUTO", "LOCAL", "REMOTE", "PROMPT")
+_ERRORED = ("ERRORED", "ERRORED_ONLY")
+_RESTARTED = ("RESTART_ERRORED", "RESTART_ERRORED_ONLY")
+
 
 def run(
     run_or_experiment: Any,
@@ -126,7 +131,19 @@ def _resuming(resume: Any, config: ResumeConfig | None) -> "Resuming | None":
         return Resuming(
             config.unfinished == kinds.RESUME, config.errored == kinds.RESUME, config.errored == kinds.RESTART
         )
-    return Resuming(errored="ERRORED" in str(resume)) if resume else None
+    if resume is None or isinstance(resume, bool):
+        return Resuming() if resume else None
+    words = set(resume.split("+")) if isinstance(resume, str) else set()
+    if not words or not words <= {*_PLACES, *_ERRORED, *_RESTARTED}:
+        known = ", ".join(f"{word!r}" for word in (*_PLACES, *_ERRORED, *_RESTARTED))
+        raise ConfigError(
+            f"`tune.run(resume={resume!r})`: it must be True, False or one of {known}, or several joined by `+`"
+        )
+    return Resuming(
+        unfinished=not any(word.endswith("_ONLY") for word in words),
+        errored=not words.isdisjoint(_ERRORED),
+        restart_errored=not words.isdisjoint(_RESTARTED),
+    )
 
 
 def _checkpoints(
