@@ -189,6 +189,7 @@ fn what_is_asked_wrongly_gets_one_clear_error() {
     settings(&place).bind(|| {
         for (name, arguments) in [
             ("no_experiment", &["show", "nosuch"][..]),
+            ("no_place", &["ls", "nosuch"]),
             ("near", &["show", "sear"]),
             ("a_trial", &["show", "carril_results/search/train_3f2a1_00000_0_2026-11-16_10-00-00"]),
             ("broken", &["show", "carril_results/broken"]),

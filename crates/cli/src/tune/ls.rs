@@ -1,9 +1,10 @@
 //! `carril tune ls [PATH]`
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use carril_store::{Experiment, Storage as Place};
-use carril_types::{Failure, Metrics, Value, write_json};
+use carril_types::{ErrorCode, Failure, Metrics, Value, write_json};
 use clap::Args;
 
 use super::objective::Objective;
@@ -30,7 +31,7 @@ struct Row {
 impl Ls {
     pub fn run(self) -> Result<(), Failure> {
         let directories = match &self.path {
-            Some(path) => vec![absolute(path)],
+            Some(path) => vec![there(path)?],
             None => Storage::default().directories().iter().map(|path| path.display().to_string()).collect(),
         };
         let mut rows = Vec::new();
@@ -59,6 +60,15 @@ impl Ls {
         print_table(&table);
         Ok(())
     }
+}
+
+/// A place that was named has to be there; what a URI holds is only seen by looking.
+fn there(path: &str) -> Result<String, Failure> {
+    let whole = absolute(path);
+    if !whole.contains("://") && !Path::new(&whole).is_dir() {
+        return Err(Failure::new(ErrorCode::NotFound, format!("there is no directory `{path}`")));
+    }
+    Ok(whole)
 }
 
 /// One that cannot be read is listed as damaged: the others are not its affair.
