@@ -512,5 +512,11 @@ def test_the_analysis_judges_by_what_it_is_told(real: Builder) -> None:
     assert analysis.get_best_trial("loss", "min", "all").trial_id == "3f2a1_00000"
     assert analysis.get_best_config("loss", "min") == analysis.trials[1].config
     assert analysis.get_best_logdir("loss", "min", "avg") == analysis.trials[0].path
+    without = ExperimentAnalysis(real.grid())
+    without.default_metric = None
+    with pytest.raises(
+        ConfigError, match=r"no metric to judge the trials by\nhint: .*`tune.run\(metric='loss', mode='min'\)`"
+    ):
+        without.best_config  # noqa: B018
     with pytest.raises(ConfigError, match="`default_mode` is 'best': it must be 'min' or 'max'"):
         ExperimentAnalysis(real.path, "loss", "best")

@@ -192,6 +192,11 @@ class ExperimentAnalysis:
         """The best trial; see `ResultGrid.get_best_result`."""
         if len(self.trials) == 1:
             return self.trials[0]
+        if not (metric or self.default_metric):
+            raise ConfigError(
+                "there is no metric to judge the trials by",
+                hints=["give it to `tune.run(metric='loss', mode='min')`, or to `get_best_trial` and its kin"],
+            )
         at = self._grid._best(metric or self.default_metric, mode or self.default_mode, scope, filter_nan_and_inf)
         return self.trials[at]
 
