@@ -266,6 +266,17 @@ def test_what_trials_print_has_their_name_and_comes_whole(capsys: pytest.Capture
     assert shown(capsys) == ["(c) 50%"]
 
 
+def test_columns_that_are_always_there_have_the_titles_that_a_reporter_gives(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reporter = CLIReporter(metric_columns={"training_iteration": "it", "time_total_s": "t"}, max_report_frequency=0)
+    shows = console(reporter=reporter)
+    shows.trial(view(0, "terminated", 1.0))
+    shows.finished(Summary("finished", 1.0))
+    titles = next(line.split() for line in shown(capsys) if line.startswith("  trial"))
+    assert titles[-2:] == ["it", "t"] and "reports" not in titles
+
+
 def test_a_reporter_says_what_the_table_shows(capsys: pytest.CaptureFixture[str]) -> None:
     reporter = CLIReporter(
         metric_columns={"eval/f1": "F1", "pid": "process"},

@@ -18,6 +18,7 @@ _CELL = "text-align:left;padding:0 1em 0 0"
 _COLOUR_OF = {"terminated": "finished", "error": "failed", "pending": "waiting", "paused": "waiting"}
 
 Columns = Sequence[str] | Mapping[str, str]
+_OWN_COLUMNS = {"training_iteration": "reports", "time_total_s": "time"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,14 @@ def _metrics(trials: Trials, options: TableOptions) -> dict[str, str]:
     first = [trials.metric] if trials.metric is not None else []
     chosen = _named(options.metric_columns, [*first, *others[: options.more_metrics]])
     # They have columns of their own.
-    return {name: title for name, title in chosen.items() if name not in ("training_iteration", "time_total_s")}
+    return {name: title for name, title in chosen.items() if name not in _OWN_COLUMNS}
+
+
+def _own_title(name: str, options: TableOptions) -> str:
+    """What a column is called that is always there."""
+    named = options.metric_columns if isinstance(options.metric_columns, Mapping) else {}
+    title = named.get(name, name)
+    return _OWN_COLUMNS[name] if title == name else title
 
 
 def table_of(trials: Trials, options: TableOptions, rows: int, width: int | None) -> Table:
@@ -98,8 +106,16 @@ def table_of(trials: Trials, options: TableOptions, rows: int, width: int | None
         _Column("trial", [words.one_line(trial.name) for trial in shown], 0, to_the_right=False),
         _Column("state", [state_of(trial) for trial in shown], 1, to_the_right=False),
         *parameters,
-        column("reports", [f"{trial.iterations:,}" if trial.iterations else "" for trial in shown], 3),
-        column("time", [words.clock(trial.seconds) if trial.seconds else "" for trial in shown], 5),
+        column(
+            _own_title("training_iteration", options),
+            [f"{trial.iterations:,}" if trial.iterations else "" for trial in shown],
+            3,
+        ),
+        column(
+            _own_title("time_total_s", options),
+            [words.clock(trial.seconds) if trial.seconds else "" for trial in shown],
+            5,
+        ),
         *metrics,
     ]
     kept = columns if width is None else _fitting(columns, width)
