@@ -187,7 +187,9 @@ def test_a_trial_that_fails_is_told_of_and_does_not_stop_the_others(storage: Pat
 
     grid = search(storage, train, {"x": tune.grid_search([0, 1, 2])})
     assert grid.num_errors == 1 and grid.num_terminated == 2
-    assert "this one is bad" in str(grid[1].error)
+    assert str(grid[1].error).startswith("the trial failed: ValueError: this one is bad\n")
+    told = read_experiment(grid.experiment_path).trials[1].error
+    assert told is not None and told.startswith("ValueError: this one is bad at ")
     assert "this one is bad" in Path(grid[1].path, "error.txt").read_text()
     assert grid.get_best_result().config == {"x": 0}
 

@@ -438,6 +438,10 @@ impl ExperimentRun {
                 }
                 let end = match ended.status.as_str() {
                     "finished" => RunEnd::Finished,
+                    // A trial of one process has no ranks for whoever wrote its function.
+                    "failed" if self.spec.run.num_workers == 1 => {
+                        RunEnd::Failed(ended.headline.trim_start_matches("rank 0 failed: ").to_owned())
+                    }
                     "failed" => RunEnd::Failed(ended.headline.clone()),
                     _ => RunEnd::Aborted(ended.headline.clone()),
                 };

@@ -62,8 +62,11 @@ def headline(ended: dict[str, Any]) -> str:
     return f"rank {first['rank']}: {_first_line(_sentence(first))}{place}"
 
 
-def group_error(ended: dict[str, Any]) -> CarrilError:
-    """The exception for a run that has ended badly, with the user's own one as its cause."""
+def group_error(ended: dict[str, Any], alone: str = "") -> CarrilError:
+    """The exception for a run that has ended badly, with the user's own one as its cause.
+
+    `alone` is what the only worker is called where nobody asked for ranks.
+    """
     failures = ended["failures"]
     failure = ended["failure"] or {}
     if ended["status"] == "preempted":
@@ -90,7 +93,7 @@ def group_error(ended: dict[str, Any]) -> CarrilError:
     first = failures[0]
     exceptions = worker_exceptions(failures)
     error = WorkerGroupError(
-        _text(failures),
+        _text(failures, alone),
         exceptions,
         code=first["code"],
         origin=first["origin"],
@@ -108,9 +111,10 @@ def controller_error(cause: Exception) -> ControllerError:
     return error
 
 
-def _text(failures: list[dict[str, Any]]) -> str:
+def _text(failures: list[dict[str, Any]], alone: str) -> str:
     first, *others = failures
-    lines = [f"rank {first['rank']} failed: {_sentence(first)}"]
+    who = alone or f"rank {first['rank']}"
+    lines = [f"{who} failed: {_sentence(first)}"]
     if first.get("location"):
         lines.append(f"  at {first['location']}")
     if first.get("traceback"):

@@ -258,9 +258,10 @@ class _Watch(Follower):
 
         experiment = read_experiment(self._run.path, spec.storage_filesystem(self._plan.run_config))
         errors: dict[int, BaseException] = {}
+        alone = "" if _trainers.is_trainer(self._plan.trainable) else "the trial"
         for number, event in self._failed.items():
             if event["failures"]:
-                errors[number] = group_error(event)
+                errors[number] = group_error(event, alone)
         return ResultGrid.of(experiment, configs=self._configs, errors=errors)
 
 
