@@ -48,12 +48,13 @@ def climbs(config: dict[str, Any]) -> None:
         tune.report({"score": config["rate"] * step})
 
 
-def search(storage: Path, trainable: Any, rate: Any = None, stop: Any = None, **options: Any) -> Any:
+def search(storage: Path, trainable: Any, rate: Any = None, **options: Any) -> Any:
+    run = {name: options.pop(name) for name in ("stop", "callbacks") if name in options}
     return Tuner(
         trainable,
         param_space={"rate": rate or tune.grid_search([1.0, 2.0, 3.0, 4.0]), "place": str(storage)},
         tune_config=TuneConfig(**{"metric": "score", "mode": "max", **options}),
-        run_config=RunConfig(name="search", storage_path=str(storage), verbose=1, stop=stop),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=1, **run),
     ).fit()
 
 
@@ -124,3 +125,16 @@ def test_a_metric_that_a_stopper_waits_for_in_vain_is_told_of(storage: Path, sai
     search(storage, climbs, stop=stopper)
     [warning] = said()
     assert f"reported `score` and no `loss`, without which `{type(stopper).__name__}` stops nothing" in warning
+
+
+def test_a_metric_that_the_first_report_lacks_is_told_of_at_once_and_ends_the_search(storage: Path, said: Any) -> None:
+    heard = []
+
+    class Hears(tune.Callback):
+        def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            heard.extend(said())
+
+    with pytest.raises(TuneError, match=r"no trial reported the metric `accuracy`: trial . reported `score`"):
+        search(storage, climbs, metric="accuracy", callbacks=[Hears()])
+    [warning] = heard
+    assert "reported `score` and no `accuracy`" in warning
