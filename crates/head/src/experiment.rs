@@ -3,8 +3,8 @@
 mod names;
 mod records;
 mod talking;
+mod waiting;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use carril_core::tune::TrialId;
@@ -18,6 +18,7 @@ use carril_types::{ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, Ru
 
 use self::names::{Directories, Names, leaves, policy_line};
 use self::records::line_of;
+use self::waiting::Waiting;
 use crate::mirror::Mirror;
 use crate::outside::{ExperimentDisk, ExperimentOpened, Outside};
 use crate::watchers::Watchers;
@@ -28,15 +29,6 @@ pub(crate) use self::talking::answer_of;
 const PROGRESS_EVERY: f64 = 0.2;
 /// How often the owner's record is renewed.
 pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(10);
-
-/// So many trials a second are said to wait for room in the files: where more do, each waits for a moment only.
-const WAITS_PER_SECOND: f64 = 10.0;
-
-/// A trial that waits for room.
-struct Waiting {
-    reason: String,
-    is_written: bool,
-}
 
 /// A trial as the head knows it, beyond what the machine does.
 struct Known {
@@ -85,8 +77,7 @@ pub(crate) struct ExperimentRun {
     prefix: String,
     trials: Vec<Known>,
     directories: Directories,
-    waiting: BTreeMap<TrialId, Waiting>,
-    waits_written: f64,
+    waiting: Waiting,
     pub wishes: Vec<Wish>,
     started: f64,
     status: RunStatus,
@@ -122,8 +113,7 @@ impl ExperimentRun {
             prefix,
             trials: Vec::new(),
             directories: Directories::default(),
-            waiting: BTreeMap::new(),
-            waits_written: 0.0,
+            waiting: Waiting::default(),
             wishes: Vec::new(),
             started: now,
             status: RunStatus::Running,
@@ -206,8 +196,10 @@ impl ExperimentRun {
         if self.ended || self.ending.is_some() {
             return;
         }
-        if let ExperimentEvent::Placed { trial } | ExperimentEvent::RunEnded { trial, .. } = &event {
-            self.waits_no_more(*trial, outside.now());
+        if let ExperimentEvent::Placed { trial } | ExperimentEvent::RunEnded { trial, .. } = &event
+            && self.waiting.end(*trial)
+        {
+            self.disk.append(&records::placed_line(*trial, outside.now()));
         }
         let commands = self.machine.on_event(event);
         for command in commands {
@@ -376,14 +368,8 @@ impl ExperimentRun {
     }
 
     pub fn on_waits(&mut self, trial: TrialId, reason: &str) {
-        self.waiting.insert(trial, Waiting { reason: reason.to_owned(), is_written: false });
+        self.waiting.begin(trial, reason);
         self.tell_state(trial, "pending", reason);
-    }
-
-    fn waits_no_more(&mut self, trial: TrialId, now: f64) {
-        if self.waiting.remove(&trial).is_some_and(|waiting| waiting.is_written) {
-            self.disk.append(&records::placed_line(trial, now));
-        }
     }
 
     pub fn on_started(&mut self, trial: TrialId) {
@@ -481,14 +467,8 @@ impl ExperimentRun {
     }
 
     pub fn flush(&mut self, now: f64) {
-        let most = WAITS_PER_SECOND * (1.0 + now - self.started);
-        for (trial, waiting) in self.waiting.iter_mut().filter(|(_, waiting)| !waiting.is_written) {
-            if self.waits_written >= most {
-                break;
-            }
-            self.waits_written += 1.0;
-            waiting.is_written = true;
-            self.disk.append(&records::waits_line(*trial, now, &waiting.reason));
+        for (trial, reason) in self.waiting.due(now - self.started) {
+            self.disk.append(&records::waits_line(trial, now, &reason));
         }
         if let Err(failure) = self.disk.flush() {
             self.warn(failure.message);
