@@ -7,7 +7,6 @@ None])`, `("list", values)`; and takes them: the second is `("ragged", dtype, [(
 
 import functools
 import re
-import zoneinfo
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,21 +71,10 @@ def to_pandas(block: Block) -> "pandas.DataFrame":
         column, zone = to_array(block.column(number)), _ZONE.fullmatch(kind)
         if zone is not None:
             # Numpy has no zones: its times are those of UTC.
-            made[name] = pandas.Series(column).dt.tz_localize("UTC").dt.tz_convert(_zone_named(zone[1]))
+            made[name] = pandas.Series(column).dt.tz_localize("UTC").dt.tz_convert(zone[1])
         else:
             made[name] = list(column) if column.ndim > 1 else column
     return pandas.DataFrame(made)
-
-
-@functools.cache
-def _zone_named(name: str) -> str:
-    """As the system's database spells it, which tells upper case from lower case; an offset as it is."""
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        spelled = {one.lower(): one for one in zoneinfo.available_timezones()}
-        return spelled.get(name.lower(), name)
-    return name
 
 
 def to_format(block: Block, batch_format: str | None) -> Any:
