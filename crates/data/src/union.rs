@@ -1,7 +1,9 @@
 //! Several pipelines as one source, the rows of one behind those of the other.
 
+use std::sync::Arc;
+
 use arrow_array::RecordBatch;
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, Schema, SchemaRef};
 
 use crate::engine::Pipeline;
 use crate::error::DataError;
@@ -19,7 +21,10 @@ pub struct Union {
 
 impl Union {
     /// `schema` holds what comes out of every part.
-    pub fn new(schema: SchemaRef, parts: Vec<Pipeline>) -> Union {
+    pub fn new(schema: &Schema, parts: Vec<Pipeline>) -> Union {
+        // A column that has no missing value in one part may have one in another.
+        let nullable = |field: &FieldRef| field.as_ref().clone().with_nullable(true);
+        let schema = Arc::new(Schema::new(schema.fields().iter().map(nullable).collect::<Vec<_>>()));
         let mut units = Vec::new();
         let mut owners = Vec::new();
         for (number, part) in parts.iter().enumerate() {

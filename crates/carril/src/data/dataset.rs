@@ -276,13 +276,18 @@ impl Dataset {
         self
     }
 
-    /// The rows of another data set behind those of this one. Both have the same columns. Shuffle what comes out, not what goes in.
+    /// The rows of another data set behind those of this one, in columns that hold the values of both; where one lacks a column, its rows
+    /// have nulls. Shuffle what comes out, not what goes in.
     ///
     /// ```
-    /// use carril::data::Dataset;
+    /// use carril::data::{Columns, Dataset};
+    /// use serde_json::json;
     ///
     /// let both = Dataset::range(10).union(Dataset::range(5))?.random_shuffle(7);
     /// assert_eq!(both.count()?, 15);
+    /// let other = Dataset::from_rows([json!({"id": 0.5, "name": "half"})])?;
+    /// let batch = Dataset::range(1).union(other)?.take(2)?;
+    /// assert_eq!((batch.values::<f64>("id")?, batch.column(1).null_count()), (&[0.0, 0.5][..], 1));
     /// assert!(both.union(Dataset::range(5)).is_err());
     /// # Ok::<(), carril::Error>(())
     /// ```

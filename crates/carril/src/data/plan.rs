@@ -16,7 +16,7 @@ use carril_data::read::ReadSpec;
 use carril_data::read::filter::{Condition, Conditions};
 use carril_data::read::memory::Blocks;
 use carril_data::{
-    Columns, DataError, NextBatch, Pass, PassSpec, Pipeline, Selection, Source, Subset, Transform, Union,
+    Columns, DataError, NextBatch, Pass, PassSpec, Pipeline, Selection, Source, Subset, Transform, Union, common,
 };
 use serde::{Deserialize, Serialize};
 
@@ -190,37 +190,10 @@ impl Origin<Arc<Memory>, Arc<BatchFunction>> {
 
 fn union(parts: &[Here]) -> Result<Arc<dyn Source>, DataError> {
     let pipelines = parts.iter().map(Here::open).collect::<Result<Vec<_>, _>>()?;
-    let mut all: Option<SchemaRef> = None;
-    for (number, (part, pipeline)) in parts.iter().zip(&pipelines).enumerate() {
-        let schema = part.schema(pipeline)?;
-        let Some(first) = &all else {
-            all = Some(schema);
-            continue;
-        };
-        if let Some(difference) = difference(first, &schema) {
-            let second = format!("part {number}");
-            return Err(DataError::SchemasDiffer { first: "part 0".to_owned(), second, difference });
-        }
-    }
-    // A column that has no missing value in one part may have one in another.
-    let schema = all.unwrap_or_else(|| Arc::new(Schema::empty()));
-    let fields: Vec<_> = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-    Ok(Arc::new(Union::new(Arc::new(Schema::new(fields)), pipelines)))
-}
-
-fn difference(first: &Schema, second: &Schema) -> Option<String> {
-    for field in first.fields() {
-        match second.field_with_name(field.name()) {
-            Err(_) => return Some(format!("`{}` is only in the first", field.name())),
-            Ok(other) if other.data_type() != field.data_type() => {
-                let (one, other) = (field.data_type(), other.data_type());
-                return Some(format!("`{}` is {one} in the one and {other} in the other", field.name()));
-            }
-            Ok(_) => {}
-        }
-    }
-    let only = second.fields().iter().find(|field| first.field_with_name(field.name()).is_err())?;
-    Some(format!("`{}` is only in the second", only.name()))
+    let schemas = parts.iter().zip(&pipelines).map(|(part, pipeline)| part.schema(pipeline));
+    let schemas = schemas.collect::<Result<Vec<_>, _>>()?;
+    let schema = common(schemas.iter())?;
+    Ok(Arc::new(Union::new(&schema, pipelines)))
 }
 
 pub(crate) fn next_of(pass: &mut Pass) -> Result<Option<RecordBatch>, DataError> {

@@ -66,7 +66,7 @@ impl Source {
     fn union(parts: Vec<(PyRef<'_, Source>, Vec<PyRef<'_, Transform>>)>, empty: PyRef<'_, Block>) -> Self {
         let is_own = parts.iter().all(|(source, transforms)| source.is_own || makes_own(transforms));
         let pipelines = parts.iter().map(|(source, transforms)| pipeline(source, transforms)).collect();
-        Self { inner: Arc::new(carril_data::Union::new(empty.batch.schema(), pipelines)), is_own }
+        Self { inner: Arc::new(carril_data::Union::new(empty.batch.schema_ref(), pipelines)), is_own }
     }
 
     fn schema<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
