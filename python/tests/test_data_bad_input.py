@@ -438,7 +438,7 @@ SLOW = """
     from carril import data
 
     def slow(row):
-        time.sleep(0.2)
+        time.sleep(0.2)  # the work, in which it is when nobody wants its answer any more
         return row
 
     rows = data.range(40, override_num_blocks=40).map(slow)

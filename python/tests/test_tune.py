@@ -3,11 +3,11 @@
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from searches import Halving, quadratic, search
 
 from carril import tune
 from carril.exceptions import ConfigError, PlacementError
@@ -15,32 +15,8 @@ from carril.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig
 from carril.tune import TuneConfig, Tuner
 from carril.tune._stored import read_experiment
 from carril.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining, TrialScheduler
-from carril.tune.search import Searcher
 
 pytestmark = pytest.mark.usefixtures("head")
-
-
-def quadratic() -> Callable[[dict[str, Any]], None]:
-    def train(config: dict[str, Any]) -> None:
-        for step in range(config.get("steps", 3)):
-            tune.report({"loss": (config["x"] - 0.3) ** 2 + 1 / (step + 1), "step": step})
-
-    return train
-
-
-def search(storage: Path, trainable: Any, space: dict[str, Any], **options: Any) -> Any:
-    run = {
-        name: options.pop(name)
-        for name in ("stop", "callbacks", "checkpoint_config", "failure_config")
-        if name in options
-    }
-    name = options.pop("name", "search")
-    return Tuner(
-        trainable,
-        param_space=space,
-        tune_config=TuneConfig(**{"metric": "loss", "mode": "min", **options}),
-        run_config=RunConfig(name=name, storage_path=str(storage), verbose=0, **run),
-    ).fit()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -339,21 +315,6 @@ def test_reuse_serves_many_trials_by_few_processes_and_keeps_their_files_apart(s
         assert log == f"this is {result.config['x']}\n"
 
 
-class Halving(Searcher):
-    """Suggests half of the best so far."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.best, self.seen = 8.0, []
-
-    def suggest(self, trial_id: str) -> Any:
-        return Searcher.FINISHED if self.best < 1 else {"x": self.best}
-
-    def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
-        self.seen.append(trial_id)
-        self.best /= 2
-
-
 def test_a_searcher_of_the_users_is_asked_and_told(storage: Path) -> None:
     def train(config: dict[str, Any]) -> dict[str, float]:
         return {"loss": config["x"] + config["constant"]}
@@ -579,58 +540,6 @@ def test_the_native_searchers_learn_from_what_trials_report(storage: Path) -> No
         assert len(losses) == 30 and all(result.config["constant"] == "kept" for result in grid)
         median = [sorted(part)[5] for part in (losses[:10], losses[-10:])]
         assert median[1] < median[0] / 10, (name, losses)
-
-
-def test_what_a_trial_reserves_may_depend_on_its_config(storage: Path) -> None:
-    def train(config: dict[str, Any]) -> dict[str, Any]:
-        resources = tune.get_context().get_trial_resources().required_resources
-        return {"loss": 1.0, "cpus": resources["CPU"]}
-
-    trainable = tune.with_resources(train, lambda config: {"cpu": config["n"]})
-    grid = search(storage, trainable, {"n": tune.grid_search([1, 2, 4])})
-    assert [result.metrics["cpus"] for result in grid] == [1, 2, 4]
-
-
-def test_a_registered_name_may_be_given_resources(storage: Path) -> None:
-    def train(config: dict[str, Any]) -> dict[str, Any]:
-        return {"loss": 0.0, "cpus": tune.get_context().get_trial_resources().required_resources["CPU"]}
-
-    tune.register_trainable("mine", train)
-    options: Any = {"storage_path": str(storage), "verbose": 0}
-    analysis = tune.run("mine", resources_per_trial={"cpu": 2}, name="run", **options)
-    [trial] = analysis.trials
-    assert trial.last_result["cpus"] == 2 and Path(trial.path).name.startswith("mine_")
-    [result] = Tuner(tune.with_resources("mine", {"CPU": 3}), run_config=RunConfig(name="tuner", **options)).fit()
-    assert result.metrics["cpus"] == 3
-
-
-@pytest.mark.parametrize("searcher", [None, "optuna", Halving()], ids=["random", "optuna", "own"])
-def test_names_tell_the_parameters_whoever_suggests_them(storage: Path, searcher: Any) -> None:
-    drawn = {} if isinstance(searcher, Halving) else {"x": tune.uniform(0, 1), "deep": {"y": tune.randint(0, 9)}}
-    grid = search(storage, quadratic(), {**drawn, "steps": 1, "sizes": [1, 2]}, search_alg=searcher)
-    [trial] = read_experiment(grid.experiment_path).trials
-    config = grid[0].config
-    told = f"x={config['x']:.4f}" + (f",y={config['deep']['y']}" if "deep" in config else "")
-    assert trial.tag == f"0_{told}" and f"_0_{told}_" in trial.directory
-
-
-def test_trials_and_their_directories_may_be_named(storage: Path) -> None:
-    told = []
-
-    class Names(tune.Callback):
-        def on_trial_complete(self, trial: Any, **info: Any) -> None:  # type: ignore[override]
-            told.append(str(trial))
-
-    grid = search(
-        storage,
-        quadratic(),
-        {"x": tune.grid_search([1, 2])},
-        trial_name_creator=lambda trial: f"mine_{trial.config['x']}",
-        trial_dirname_creator=lambda trial: f"directory_{trial.config['x']}",
-        callbacks=[Names()],
-    )
-    assert [Path(result.path).name for result in grid] == ["directory_1", "directory_2"]
-    assert sorted(told) == ["mine_1", "mine_2"]
 
 
 def test_the_last_table_shows_the_last_report_of_each_trial(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:

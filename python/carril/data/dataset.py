@@ -268,13 +268,11 @@ class Dataset(DataIterator):
                 block = transform.apply(block)
             return block
         first = next(iter(replace_limit(self, 1)._blocks()), None)
-        steps = self._plan.steps
-        places = [place for place, step in enumerate(steps) if isinstance(step, Operation)]
-        if first is None and steps[places[-1]].kind == "filter":  # type: ignore[union-attr]
+        last = self._plan.operations[-1]
+        if first is None and last.kind == "filter":
             # It left no row, and has the columns of what it was given.
-            return Dataset(
-                replace(self._plan, steps=steps[: places[-1]] + steps[places[-1] + 1 :], limit=None)
-            )._empty()
+            steps = tuple(step for step in self._plan.steps if step is not last)
+            return Dataset(replace(self._plan, steps=steps, limit=None))._empty()
         return first
 
     def columns(self, fetch_if_missing: bool = True) -> list[str]:

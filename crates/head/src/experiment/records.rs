@@ -102,22 +102,24 @@ pub(super) fn line_of(
 
 /// For whoever looks on: what runs and what waits for room is the placement's, and nothing that a head goes on from.
 pub(super) fn waits_line(trial: TrialId, now: f64, reason: &str) -> Metrics {
-    let mut line = placed_line(trial, now);
-    line.0[0].1 = Value::Text("waits".to_owned());
+    let mut line = place_line("waits", trial, now);
     line.0.push(("reason".to_owned(), Value::Text(reason.to_owned())));
     line
 }
 
 /// One that waited has room.
 pub(super) fn placed_line(trial: TrialId, now: f64) -> Metrics {
+    place_line("placed", trial, now)
+}
+
+fn place_line(event: &str, trial: TrialId, now: f64) -> Metrics {
     Metrics(vec![
-        ("event".to_owned(), Value::Text("placed".to_owned())),
+        ("event".to_owned(), Value::Text(event.to_owned())),
         ("at".to_owned(), Value::Float(now)),
         ("trial".to_owned(), Value::Int(trial.0 as i64)),
     ])
 }
 
-/// A config with objects of the user's is written a second time as it was, as text: a reader sees only their reprs.
 fn exact(config: &Metrics) -> Option<Value> {
     holds_object(&Value::Map(config.clone()))
         .then(|| Value::Text(serde_json::to_string(config).expect("values of plain kinds are always JSON")))
