@@ -84,7 +84,11 @@ def read_back(result: Any) -> list[tuple[int, int]]:
 
 def fit(storage: Path, dataset: Dataset, workers: int, config: dict[str, Any]) -> Any:
     run_config = RunConfig(
-        name="ledger", storage_path=storage, failure_config=FailureConfig(max_failures=0, max_infrastructure_failures=0)
+        name="ledger",
+        storage_path=storage,
+        # What cuts it short is in its config.
+        resume=True,
+        failure_config=FailureConfig(max_failures=0, max_infrastructure_failures=0),
     )
     return DataParallelTrainer(
         ledger(),
@@ -165,6 +169,8 @@ def test_a_data_set_that_is_not_split_is_gone_on_with_by_each_rank(storage: str,
             # What both have read is the same, since each reads all.
             train.report({"rank": rank}, checkpoint=train.Checkpoint.from_dict({"seen": seen}) if rank == 0 else None)
             if latest is None and number == 2:
+                # The other one has reported by then, too: only then there is a checkpoint.
+                train.collective.barrier()
                 raise RuntimeError("in the middle of the epoch")
         train.report({"seen": json.dumps(seen)})
         return seen

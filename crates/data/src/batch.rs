@@ -5,22 +5,57 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, UInt32Array};
+use arrow_select::take::take_record_batch;
 
 use crate::engine::{Next, Stream};
 use crate::error::DataError;
 use crate::join::joined;
-use crate::order::Position;
+use crate::order::{Position, Stripe};
 
 pub struct Batches {
     stream: Stream,
     /// Nothing: blocks as they come.
     size: Option<usize>,
     drop_last: bool,
-    held: VecDeque<(usize, u64, RecordBatch)>,
+    /// Where every rank reads everything.
+    stripe: Option<Stripe>,
+    held: VecDeque<Held>,
+    /// How many of them are this rank's.
     rows: usize,
+    /// Of which piece and chunk the last block was, and how many rows of that have come.
+    arrived: (usize, u64, u64),
     position: Position,
     is_over: bool,
+}
+
+/// A block, or what is left of it.
+struct Held {
+    piece: usize,
+    done: u64,
+    /// The rows of its chunk before it.
+    before: u64,
+    /// In stripes only this rank's rows.
+    block: RecordBatch,
+    /// In stripes their places in what came.
+    places: Option<Vec<u32>>,
+    /// So many of its rows were handed over.
+    taken: usize,
+}
+
+impl Held {
+    fn rest(&self) -> RecordBatch {
+        self.block.slice(self.taken, self.rows())
+    }
+
+    fn rows(&self) -> usize {
+        self.block.num_rows() - self.taken
+    }
+
+    /// How many rows of its chunk came before its row of this number.
+    fn place(&self, row: usize) -> u64 {
+        self.before + self.places.as_ref().map_or(row as u64, |places| u64::from(places[row]))
+    }
 }
 
 /// What there is now.
@@ -31,33 +66,54 @@ pub enum NextBatch {
 }
 
 impl Batches {
-    pub fn new(stream: Stream, size: Option<usize>, drop_last: bool) -> Self {
+    pub fn new(stream: Stream, size: Option<usize>, drop_last: bool, stripe: Option<Stripe>) -> Self {
         let size = size.map(|size| size.max(1));
-        Self { stream, size, drop_last, held: VecDeque::new(), rows: 0, position: Position::default(), is_over: false }
+        Self {
+            stream,
+            size,
+            drop_last,
+            stripe,
+            held: VecDeque::new(),
+            rows: 0,
+            arrived: (0, 0, 0),
+            position: Position::default(),
+            is_over: false,
+        }
     }
 
     /// Waits at most so long for each block that is missing.
     pub fn next(&mut self, patience: Duration) -> Result<NextBatch, DataError> {
         while !self.is_over && self.rows < self.size.unwrap_or(1) {
             match self.stream.next(patience)? {
-                Next::Block(piece, done, block) => {
-                    self.rows += block.num_rows();
-                    self.held.push_back((piece, done, block));
-                }
+                Next::Block(piece, done, block) => self.hold(piece, done, block)?,
                 Next::Pending => return Ok(NextBatch::Pending),
                 Next::Ended => self.is_over = true,
             }
         }
-        let size = self.size.unwrap_or_else(|| self.held.front().map_or(0, |(_, _, block)| block.num_rows()));
+        let size = self.size.unwrap_or_else(|| self.held.front().map_or(0, Held::rows));
         if self.rows == 0 || (self.rows < size && self.drop_last) {
             return Ok(NextBatch::Ended);
         }
         self.take(size.min(self.rows)).map(NextBatch::Batch)
     }
 
-    /// After the last batch that was handed over.
+    /// After the last batch that was handed over. A piece of which nothing is left is done with.
     pub fn position(&self) -> Position {
-        self.position
+        let Position { pieces, own, .. } = self.position;
+        let has_more = match self.held.front() {
+            Some(held) => held.piece as u64 == pieces,
+            None => !self.stream.is_done_with(pieces as usize),
+        };
+        // In stripes the rows behind it are of other ranks.
+        match own == 0 || has_more || self.stripe.is_some() {
+            true => self.position,
+            false => Position { pieces: pieces + 1, done: 0, rows: 0, own },
+        }
+    }
+
+    /// How many rows were read and not handed over, when there is nothing more.
+    pub fn unused(&self) -> u64 {
+        self.rows as u64
     }
 
     /// Whether nothing more has to be read for it.
@@ -66,24 +122,42 @@ impl Batches {
     }
 
     pub fn bytes_in_memory(&self) -> u64 {
-        self.stream.used() + self.held.iter().map(|(_, _, block)| crate::engine::bytes_of(block)).sum::<u64>()
+        let held = self.held.iter();
+        self.stream.used() + held.map(|held| crate::engine::bytes_of(&held.rest())).sum::<u64>()
+    }
+
+    fn hold(&mut self, piece: usize, done: u64, block: RecordBatch) -> Result<(), DataError> {
+        let before = if (self.arrived.0, self.arrived.1) == (piece, done) { self.arrived.2 } else { 0 };
+        self.arrived = (piece, done, before + block.num_rows() as u64);
+        let places = self.stripe.as_mut().map(|stripe| stripe.take(block.num_rows() as u64));
+        let block = match &places {
+            Some(places) => take_record_batch(&block, &UInt32Array::from(places.clone()))?,
+            None => block,
+        };
+        if block.num_rows() > 0 {
+            self.rows += block.num_rows();
+            self.held.push_back(Held { piece, done, before, block, places, taken: 0 });
+        }
+        Ok(())
     }
 
     fn take(&mut self, rows: usize) -> Result<RecordBatch, DataError> {
         let mut parts = Vec::new();
         let mut missing = rows;
         while missing > 0 {
-            let Some((piece, done, block)) = self.held.pop_front() else { break };
-            let count = missing.min(block.num_rows());
-            if count < block.num_rows() {
-                self.held.push_front((piece, done, block.slice(count, block.num_rows() - count)));
+            let Some(held) = self.held.front_mut() else { break };
+            let count = missing.min(held.rows());
+            parts.push(held.block.slice(held.taken, count));
+            held.taken += count;
+            self.position = Position {
+                pieces: held.piece as u64,
+                done: held.done,
+                rows: held.place(held.taken - 1) + 1,
+                own: self.position.own + count as u64,
+            };
+            if held.rows() == 0 {
+                self.held.pop_front();
             }
-            let pieces = piece as u64;
-            if (self.position.pieces, self.position.done) != (pieces, done) {
-                self.position = Position { pieces, done, rows: 0 };
-            }
-            self.position.rows += count as u64;
-            parts.push(block.slice(0, count));
             missing -= count;
         }
         self.rows -= rows;

@@ -2,6 +2,7 @@
 //! nobody begins a step that another rank will not make.
 //!
 //! BOARD-1: that a rank's batches are all is told with a number that was told before: whoever sees the one sees the other.
+//! BOARD-2: nobody waits here for longer than asked: whoever is called from Python looks after signals in between.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -15,9 +16,12 @@ use carril_store::StoreError;
 use nix::libc;
 
 use crate::error::DataError;
+use crate::order::Position;
 
-/// A rank's place: how many batches it has, and whether these are all.
-const WORDS: usize = 2;
+/// A rank's place: how many batches it has, whether these are all, whether its position is final, and that position.
+const WORDS: usize = 7;
+const FINAL: usize = 2;
+const POSITION: usize = 3;
 /// More than anybody has: this rank is not waited for any more.
 const LEFT: u64 = 1 << 62;
 const TOLD_AFTER: Duration = Duration::from_secs(10);
@@ -28,6 +32,15 @@ pub(crate) struct Board {
     words: NonNull<AtomicU64>,
     world: usize,
     rank: usize,
+    /// Since when something is waited for, and whether that was told.
+    waiting: Option<(Instant, bool)>,
+}
+
+/// How far the ranks were when they ended.
+pub(crate) enum Ended {
+    All(Vec<Position>),
+    /// One of them went before the end.
+    Left,
 }
 
 // SAFETY: the memory is shared by design, and only looked at as atomics.
@@ -54,7 +67,7 @@ impl Board {
         let base =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         match NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED) {
-            Some(words) => Ok(Self { words, world, rank }),
+            Some(words) => Ok(Self { words, world, rank, waiting: None }),
             None => Err(failed(std::io::Error::last_os_error()).into()),
         }
     }
@@ -79,21 +92,57 @@ impl Board {
         self.places()[self.rank * WORDS].store(LEFT, Ordering::Release);
     }
 
-    /// Whether every rank has so many; waits until that is known.
-    pub fn all_have(&self, batches: u64, warn: &dyn Fn(&str)) -> bool {
-        self.wait(batches, warn, |count| match (count.has_not, &count.unknown[..]) {
-            (0, []) => Some(true),
-            (0, _) => None,
-            _ => Some(false),
+    /// Where this rank was when its batches ended.
+    pub fn end_at(&self, position: Position) {
+        let own = &self.places()[self.rank * WORDS..][..WORDS];
+        let Position { pieces, done, rows, own: handed } = position;
+        for (word, number) in own[POSITION..].iter().zip([pieces, done, rows, handed]) {
+            word.store(number, Ordering::Release);
+        }
+        own[FINAL].store(1, Ordering::Release);
+    }
+
+    /// Whether every rank has so many; nothing when that is not known in time.
+    pub fn all_have(&mut self, batches: u64, patience: Duration, warn: &dyn Fn(&str)) -> Option<bool> {
+        self.wait(patience, warn, |board| {
+            let count = board.count(batches);
+            match (count.has_not, &count.unknown[..]) {
+                (0, []) => Ok(true),
+                (0, _) => Err((format!("batch {batches}"), count.unknown)),
+                _ => Ok(false),
+            }
         })
     }
 
-    /// Whether some rank has so many and comes to them; waits until that is known.
-    pub fn another_has(&self, batches: u64, warn: &dyn Fn(&str)) -> bool {
-        self.wait(batches, warn, |count| match (count.has, &count.unknown[..]) {
-            (0, []) => Some(false),
-            (0, _) => None,
-            _ => Some(true),
+    /// Whether some rank has so many and comes to them; nothing when that is not known in time.
+    pub fn another_has(&mut self, batches: u64, patience: Duration, warn: &dyn Fn(&str)) -> Option<bool> {
+        self.wait(patience, warn, |board| {
+            let count = board.count(batches);
+            match (count.has, &count.unknown[..]) {
+                (0, []) => Ok(false),
+                (0, _) => Err((format!("batch {batches}"), count.unknown)),
+                _ => Ok(true),
+            }
+        })
+    }
+
+    /// Where every rank was when its batches ended; nothing when that is not known in time.
+    pub fn all_ended(&mut self, patience: Duration, warn: &dyn Fn(&str)) -> Option<Ended> {
+        self.wait(patience, warn, |board| {
+            let mut positions = Vec::new();
+            let mut unknown = Vec::new();
+            for (rank, place) in board.places().chunks_exact(WORDS).enumerate() {
+                if place[FINAL].load(Ordering::Acquire) == 0 {
+                    if place[0].load(Ordering::Acquire) == LEFT {
+                        return Ok(Ended::Left);
+                    }
+                    unknown.push(rank);
+                    continue;
+                }
+                let number = |at: usize| place[POSITION + at].load(Ordering::Acquire);
+                positions.push(Position { pieces: number(0), done: number(1), rows: number(2), own: number(3) });
+            }
+            if unknown.is_empty() { Ok(Ended::All(positions)) } else { Err(("the end".to_owned(), unknown)) }
         })
     }
 
@@ -112,18 +161,30 @@ impl Board {
         count
     }
 
-    /// What `decide` says, as soon as it says something.
-    fn wait(&self, batches: u64, warn: &dyn Fn(&str), decide: impl Fn(&Count) -> Option<bool>) -> bool {
-        let (began, mut is_told, mut pause) = (Instant::now(), false, Duration::from_micros(100));
+    /// What `decide` says, if it does so in time; otherwise it says what is waited for, and from whom.
+    fn wait<T>(
+        &mut self,
+        patience: Duration,
+        warn: &dyn Fn(&str),
+        decide: impl Fn(&Self) -> Result<T, (String, Vec<usize>)>,
+    ) -> Option<T> {
+        let (began, mut pause) = (Instant::now(), Duration::from_micros(100));
         loop {
-            let count = self.count(batches);
-            if let Some(decided) = decide(&count) {
-                return decided;
+            let (what, unknown) = match decide(self) {
+                Ok(decided) => {
+                    self.waiting = None;
+                    return Some(decided);
+                }
+                Err(missing) => missing,
+            };
+            let (since, is_told) = self.waiting.get_or_insert((began, false));
+            if !*is_told && since.elapsed() > TOLD_AFTER {
+                *is_told = true;
+                let ranks: Vec<String> = unknown.iter().map(usize::to_string).collect();
+                warn(&format!("waiting for {what} of rank {}", ranks.join(", ")));
             }
-            if !is_told && began.elapsed() > TOLD_AFTER {
-                is_told = true;
-                let ranks: Vec<String> = count.unknown.iter().map(usize::to_string).collect();
-                warn(&format!("waiting for batch {batches} of rank {}", ranks.join(", ")));
+            if began.elapsed() > patience {
+                return None;
             }
             // Looking costs less than a microsecond, and ranks are seldom far apart. One that dies takes the group along.
             std::thread::sleep(pause);

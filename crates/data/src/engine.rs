@@ -208,6 +208,15 @@ impl Stream {
         all && state.begun.iter().all(|slot| slot.is_over)
     }
 
+    /// Whether a piece is read to its end, and all of it was taken.
+    pub fn is_done_with(&self, piece: usize) -> bool {
+        let state = self.shared.lock();
+        let is_last_taken =
+            || state.begun.front().is_some_and(|slot| slot.is_over && slot.blocks.is_empty() && slot.error.is_none());
+        // An error that ended the stream has left rows behind.
+        state.turn > piece || (state.turn == piece && !state.cancelled && is_last_taken())
+    }
+
     /// What is in memory now, in bytes.
     pub fn used(&self) -> u64 {
         self.shared.lock().used
@@ -318,7 +327,7 @@ impl Drop for Ending<'_> {
         state.used -= self.reserved;
         let slot = self.number - state.turn;
         let error = self.error.take();
-        let broke = thread::panicking().then(|| DataError::invalid("a reader has failed: this is a bug of Carril"));
+        let broke = thread::panicking().then(|| DataError::Panicked);
         state.begun[slot].is_over = true;
         state.begun[slot].error = error.or(broke);
         drop(state);

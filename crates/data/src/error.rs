@@ -24,6 +24,9 @@ pub enum DataError {
     Invalid { what: String, hint: Option<String> },
     #[error(transparent)]
     Arrow(#[from] ArrowError),
+    /// A bug of ours.
+    #[error("a bug of ours: a reader has panicked; the lines above this one say where")]
+    Panicked,
     /// What a function of the user's raised.
     #[error("{}", .0.message)]
     User(Box<Failure>),
@@ -73,6 +76,7 @@ impl From<DataError> for Failure {
             | DataError::NoColumn { .. }
             | DataError::Invalid { .. }
             | DataError::Arrow(_) => ErrorCode::InvalidConfig,
+            DataError::Panicked => ErrorCode::Internal,
             DataError::User(failure) => return (**failure).clone(),
         };
         let message = error.to_string();

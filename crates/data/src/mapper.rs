@@ -3,10 +3,13 @@
 //! A block goes over in memory that both share, as Arrow's stream format; a byte on the socket says that it is there. The
 //! memory is used again and again: fresh pages would cost more than the copy.
 //! MAPPER-1: a process has one block at a time; `apply` waits until one is free.
-//! MAPPER-2: a process that has gone is an error of the block that it had, and is not asked again.
+//! MAPPER-2: a process that has gone is replaced, and the block that it had is done again by another one, a few times: somebody may have
+//!   killed it. A block that ends every process is the function's own failure.
 
+use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -14,20 +17,27 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
 use carril_types::{ErrorCode, Failure};
+use nix::libc;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::Deserialize;
 
 use crate::engine::Transform;
 use crate::error::DataError;
 
+/// So many processes may end with the same block in their hands.
+const TRIES: usize = 3;
+
 /// One process, by what connects us.
-pub struct Mapper {
-    pub socket: UnixStream,
+struct Mapper {
+    socket: UnixStream,
     /// What it is given, and what it gives.
-    pub given: File,
-    pub made: File,
+    given: File,
+    made: File,
 }
 
 pub struct Pool {
+    /// To the process that forks them.
+    control: UnixStream,
     free: Mutex<Free>,
     ready: Condvar,
     keeps_rows: bool,
@@ -47,9 +57,15 @@ struct Raised {
 }
 
 impl Pool {
-    pub fn new(mappers: Vec<Mapper>, keeps_rows: bool) -> Self {
-        let alive = mappers.len();
-        Self { free: Mutex::new(Free { mappers, alive }), ready: Condvar::new(), keeps_rows }
+    pub fn start(control: UnixStream, processes: usize, keeps_rows: bool) -> Result<Self, DataError> {
+        let mappers = (0..processes).map(|_| Mapper::fork(&control)).collect::<io::Result<Vec<_>>>();
+        let mappers = mappers.map_err(|error| not_started(&error))?;
+        Ok(Self {
+            control,
+            free: Mutex::new(Free { alive: mappers.len(), mappers }),
+            ready: Condvar::new(),
+            keeps_rows,
+        })
     }
 
     fn take(&self) -> Result<Mapper, DataError> {
@@ -59,7 +75,7 @@ impl Pool {
                 return Ok(mapper);
             }
             if free.alive == 0 {
-                return Err(gone());
+                return Err(not_started(&io::ErrorKind::BrokenPipe.into()));
             }
             free = self.ready.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
@@ -79,17 +95,21 @@ impl Pool {
 
 impl Transform for Pool {
     fn apply(&self, block: RecordBatch) -> Result<Vec<RecordBatch>, DataError> {
-        let mut mapper = self.take()?;
-        match mapper.exchange(&block) {
-            Ok(answer) => {
-                self.give_back(Some(mapper));
-                answer
-            }
-            Err(_) => {
-                self.give_back(None);
-                Err(gone())
+        for _ in 0..TRIES {
+            let mut mapper = self.take()?;
+            match mapper.exchange(&block) {
+                Ok(answer) => {
+                    self.give_back(Some(mapper));
+                    return answer;
+                }
+                Err(_) => self.give_back(Mapper::fork(&self.control).ok()),
             }
         }
+        let told =
+            format!("a process that ran a function on data has ended by itself, {TRIES} times with the same rows");
+        let failure = Failure::new(ErrorCode::WorkerExited, told)
+            .hint("it may be killed for its memory, or crash in native code: its output is on the console");
+        Err(DataError::User(Box::new(failure)))
     }
 
     fn keeps_rows(&self) -> bool {
@@ -101,13 +121,36 @@ impl Transform for Pool {
     }
 }
 
-fn gone() -> DataError {
-    let failure = Failure::new(ErrorCode::WorkerExited, "a process that ran a function on data has ended by itself")
-        .hint("it may have been killed for its memory, or have crashed in native code: its output is on the console");
-    DataError::User(Box::new(failure))
+/// Nobody is there that could fork them: that is not the function's doing.
+fn not_started(error: &io::Error) -> DataError {
+    let told = format!("the processes that run functions on data have gone, and no other can be started: {error}");
+    DataError::User(Box::new(Failure::new(ErrorCode::WorkerKilled, told)))
+}
+
+/// Memory for both sides. An open file has one place for both: each gets an opening of its own.
+fn shared(name: &CStr) -> io::Result<(File, File)> {
+    // SAFETY: the name ends with a zero, and the descriptor is ours when there is one.
+    let ours = unsafe {
+        match libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) {
+            -1 => return Err(io::Error::last_os_error()),
+            descriptor => File::from_raw_fd(descriptor),
+        }
+    };
+    let theirs = File::options().read(true).write(true).open(format!("/proc/self/fd/{}", ours.as_raw_fd()))?;
+    Ok((ours, theirs))
 }
 
 impl Mapper {
+    fn fork(control: &UnixStream) -> io::Result<Self> {
+        let (socket, there) = UnixStream::pair()?;
+        let (given, given_there) = shared(c"carril-given")?;
+        let (made, made_there) = shared(c"carril-made")?;
+        let descriptors = [there.as_raw_fd(), given_there.as_raw_fd(), made_there.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&descriptors)];
+        sendmsg::<()>(control.as_raw_fd(), &[IoSlice::new(b"f")], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
+        Ok(Self { socket, given, made })
+    }
+
     /// The outer error: the process has gone.
     fn exchange(&mut self, block: &RecordBatch) -> io::Result<Result<Vec<RecordBatch>, DataError>> {
         if let Err(error) = write_blocks(&mut self.given, std::slice::from_ref(block)) {

@@ -9,13 +9,19 @@
 //! rest by pieces. Where every row stays one row, a position inside a piece is a place in it. Otherwise what is read is changed
 //! chunk by chunk, and a position is whole chunks, and rows of what came out of the next, which is made again.
 //!
+//! Where nobody knows how many rows the ranks' parts have, ranks that must end together deal what they have left again when the first of
+//! them has no more, and what is too little to be dealt in parts they deal in stripes: each reads all of it, and takes every n-th row.
+//!
 //! ORDER-1: over all ranks, and over all changes of their number, each row of an epoch is dealt once, but for a rest
 //!   smaller than the number of ranks, which only the last deal of an epoch leaves, unless it is dealt too.
 //! ORDER-2: where rows are counted and kept, every rank is dealt the same number of them, or, where the rest is dealt too, at most
 //!   one more than another.
 //! ORDER-3: the same seed and epoch give the same row of pieces; another epoch another, if it is shuffled.
+//! ORDER-4: what decides the order is in `Order`, the units and the segments. Memory, cores, other data sets and the number of ranks that read
+//!   later are not.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +30,16 @@ use crate::source::Unit;
 /// Of how many places in the order a rank's part is at least, where a function decides which rows stay. More would have more units
 /// read several times, for a part each time.
 const STRETCHES: usize = 4;
+/// So often ranks deal again in parts what they have left; then in stripes.
+const ROUNDS: usize = 4;
+/// What a window takes in memory: the same everywhere, or a seed would mean another order on another machine. Small enough that several fit
+/// into a small budget; one that does not fit is read all the same.
+pub const WINDOW: u64 = 8 << 20;
+/// What a data set takes in memory whose rows are one window.
+pub const SMALL: u64 = 32 << 20;
+
+/// What a rank that is in the next epoch already has read of this one: everything.
+pub const ALL: u64 = 1 << 62;
 
 /// How an epoch is mixed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,8 +63,6 @@ pub struct Order {
     pub keeps_rows: bool,
     /// How many rows are changed together, where they are not kept.
     pub chunk: u64,
-    /// Whether the rows that do not fill one for each rank are dealt too.
-    pub deals_rest: bool,
 }
 
 /// What is read and permuted together, or a part of it.
@@ -79,16 +93,102 @@ impl Piece {
 }
 
 /// How far a rank has come in what it was dealt: whole pieces, rows of the next that are done with, and rows of what came
-/// out behind those.
+/// out behind those. `own` are the rows that it was handed, which in stripes are not all that came out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Numbers", into = "Numbers")]
 pub struct Position {
     pub pieces: u64,
     pub done: u64,
     pub rows: u64,
+    pub own: u64,
 }
 
-/// How far each rank had come when their number changed.
-pub type Segment = Vec<Position>;
+/// As it is written.
+type Numbers = (u64, u64, u64, u64);
+
+impl From<Numbers> for Position {
+    fn from((pieces, done, rows, own): Numbers) -> Self {
+        Self { pieces, done, rows, own }
+    }
+}
+
+impl From<Position> for Numbers {
+    fn from(Position { pieces, done, rows, own }: Position) -> Self {
+        (pieces, done, rows, own)
+    }
+}
+
+/// How what is left of an epoch is dealt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deal {
+    /// Whether the rows that do not fill one for each rank are dealt too.
+    pub deals_rest: bool,
+    /// Whether every rank reads everything, and takes every n-th row.
+    pub stripes: bool,
+}
+
+/// How far each rank had come when it was dealt again: the number of ranks changed, or one of them had no more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Segment {
+    pub deal: Deal,
+    /// Whether the ranks dealt again among themselves.
+    pub is_round: bool,
+    pub ranks: Vec<Position>,
+}
+
+/// What is left of an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    pub pieces: Vec<Piece>,
+    /// Of the rows that come out of them those that were handed over, by their numbers.
+    holes: Vec<Range<u64>>,
+    rounds: usize,
+    /// In the last round nobody was handed anything.
+    is_stuck: bool,
+}
+
+/// What one rank is dealt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    pub pieces: Vec<Piece>,
+    pub stripe: Option<Stripe>,
+    /// How many counted rows nobody is dealt.
+    pub rest: u64,
+}
+
+/// Which of the rows that come out a rank takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stripe {
+    holes: VecDeque<Range<u64>>,
+    world: u64,
+    rank: u64,
+    /// The number of the next row, and its number without the holes.
+    next: (u64, u64),
+}
+
+impl Stripe {
+    /// Of the next rows that come out, the places of those that this rank takes.
+    pub fn take(&mut self, rows: u64) -> Vec<u32> {
+        let mut places = Vec::new();
+        let (begin, mut numbered) = self.next;
+        for row in begin..begin + rows {
+            while self.holes.front().is_some_and(|hole| hole.end <= row) {
+                self.holes.pop_front();
+            }
+            if self.holes.front().is_some_and(|hole| hole.contains(&row)) {
+                continue;
+            }
+            if numbered % self.world == self.rank {
+                places.push((row - begin) as u32);
+            }
+            numbered += 1;
+        }
+        self.next = (begin + rows, numbered);
+        places
+    }
+}
 
 impl Order {
     /// The whole epoch.
@@ -123,25 +223,109 @@ impl Order {
         pieces
     }
 
-    /// What one rank has left of an epoch, after these changes of the number of ranks.
-    pub fn share(&self, units: &[Unit], epoch: u64, before: &[Segment], world: usize, rank: usize) -> Vec<Piece> {
-        self.deal(self.left(units, epoch, before), world).0.swap_remove(rank)
+    /// What is left of an epoch after these segments.
+    pub fn left(&self, units: &[Unit], epoch: u64, before: &[Segment]) -> Left {
+        let whole = Left { pieces: self.epoch(units, epoch), ..Left::default() };
+        before.iter().fold(whole, |left, segment| self.behind(left, segment))
     }
 
-    /// How many rows the last deal leaves over.
-    pub fn rest(&self, units: &[Unit], epoch: u64, before: &[Segment], world: usize) -> u64 {
-        self.deal(self.left(units, epoch, before), world).1.iter().filter_map(Piece::rows).sum()
+    /// How what is left is dealt to so many ranks.
+    pub fn deal_of(&self, left: &Left, world: usize, deals_rest: bool) -> Deal {
+        let counted = left.pieces.iter().map(Piece::rows).sum::<Option<u64>>();
+        let is_little = match counted {
+            Some(rows) => rows <= self.chunk.saturating_mul(world as u64),
+            None => left.pieces.iter().filter(|piece| piece.taken == 0).count() < world,
+        };
+        let is_equal = self.keeps_rows && counted.is_some();
+        let is_striped = world > 1 && !deals_rest && !is_equal;
+        let is_striped = is_striped && (is_little || left.is_stuck || left.rounds >= ROUNDS);
+        Deal { deals_rest, stripes: is_striped || !left.holes.is_empty() }
     }
 
-    fn deal(&self, pieces: Vec<Piece>, world: usize) -> (Vec<Vec<Piece>>, Vec<Piece>) {
+    /// What one of so many ranks is dealt.
+    pub fn share(&self, left: Left, deal: Deal, world: usize, rank: usize) -> Share {
+        if deal.stripes {
+            let stripe =
+                Stripe { holes: left.holes.into(), world: world.max(1) as u64, rank: rank as u64, next: (0, 0) };
+            return Share { pieces: left.pieces, stripe: Some(stripe), rest: 0 };
+        }
+        let (mut shares, rest) = self.deal(left.pieces, world, deal.deals_rest);
+        let rest = rest.iter().filter_map(Piece::rows).sum();
+        Share { pieces: shares.swap_remove(rank), stripe: None, rest }
+    }
+
+    fn deal(&self, pieces: Vec<Piece>, world: usize, deals_rest: bool) -> (Vec<Vec<Piece>>, Vec<Piece>) {
         let is_spread = !self.keeps_rows && self.shuffle == Shuffle::None && world > 1;
         let pieces = if is_spread { spread(pieces, world) } else { pieces };
-        let (mut shares, mut rest) = deal(pieces, world, self.deals_rest);
+        let (mut shares, mut rest) = deal(pieces, world, deals_rest);
         if !self.keeps_rows {
             // The parts are not equal anyhow.
             shares.last_mut().expect("there is a rank").append(&mut rest);
         }
         (shares, rest)
+    }
+
+    fn behind(&self, left: Left, segment: &Segment) -> Left {
+        let ranks = &segment.ranks;
+        let rounds = left.rounds + usize::from(segment.is_round);
+        let is_stuck = segment.is_round && ranks.iter().all(|position| position.own == 0);
+        if segment.deal.stripes {
+            let (pieces, holes) = self.behind_stripes(left, ranks);
+            return Left { pieces, holes, rounds, is_stuck };
+        }
+        let (shares, rest) = self.deal(left.pieces, ranks.len(), segment.deal.deals_rest);
+        let unread = shares.into_iter().zip(ranks).flat_map(|(share, position)| self.after(share, *position));
+        Left { pieces: unread.chain(rest).collect(), holes: Vec::new(), rounds, is_stuck }
+    }
+
+    /// From the rank on that has come least far, without what the others were handed behind that.
+    fn behind_stripes(&self, left: Left, ranks: &[Position]) -> (Vec<Piece>, Vec<Range<u64>>) {
+        let world = ranks.len() as u64;
+        // How many rows lie, without the old holes, before the place that a rank has come to.
+        let reached = |rank: usize| match ranks[rank].own {
+            0 => 0,
+            ALL => u64::MAX,
+            own => (own - 1) * world + rank as u64 + 1,
+        };
+        let Some(least) = (0..ranks.len()).min_by_key(|rank| reached(*rank)) else { return (left.pieces, left.holes) };
+        let (begin, end) =
+            (reached(least), (0..ranks.len()).map(reached).filter(|at| *at < u64::MAX).max().unwrap_or(0));
+        if begin == u64::MAX {
+            return (Vec::new(), Vec::new());
+        }
+        // With the old holes.
+        let mut old = left.holes.into_iter().peekable();
+        let mut row = 0;
+        let mut numbered = 0;
+        let mut first = None;
+        let mut holes: Vec<Range<u64>> = Vec::new();
+        let mut add = |from: u64, to: u64| match holes.last_mut() {
+            Some(last) if last.end == from => last.end = to,
+            _ => holes.push(from..to),
+        };
+        loop {
+            if numbered == begin && first.is_none() {
+                first = Some(row);
+            }
+            if let Some(hole) = old.next_if(|hole| hole.start <= row) {
+                if let Some(first) = first {
+                    add(row - first, hole.end - first);
+                }
+                row = hole.end;
+                continue;
+            }
+            if numbered >= end && first.is_some() && old.peek().is_none() {
+                break;
+            }
+            if let Some(first) = first
+                && numbered < end
+                && numbered / world < ranks[(numbered % world) as usize].own
+            {
+                add(row - first, row - first + 1);
+            }
+            (row, numbered) = (row + 1, numbered + 1);
+        }
+        (self.after(left.pieces, if begin == 0 { Position::default() } else { ranks[least] }), holes)
     }
 
     /// What is left of a share behind a position.
@@ -163,14 +347,6 @@ impl Order {
         }
         begun.retain(|piece| piece.rows() != Some(0));
         begun.into_iter().chain(left).collect()
-    }
-
-    fn left(&self, units: &[Unit], epoch: u64, before: &[Segment]) -> Vec<Piece> {
-        before.iter().fold(self.epoch(units, epoch), |left, segment| {
-            let (shares, rest) = self.deal(left, segment.len());
-            let unread = shares.into_iter().zip(segment).flat_map(|(share, position)| self.after(share, *position));
-            unread.chain(rest).collect()
-        })
     }
 }
 

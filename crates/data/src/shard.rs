@@ -1,12 +1,16 @@
-//! The part of a data set that one of several ranks reads: another epoch in each pass, gone on with where a checkpoint left it, and
+//! The part of a data set that one of several ranks reads: another epoch in each pass, resumed where a checkpoint left it, and
 //! ended together with the other ranks.
 //!
-//! SHARD-1: progress is what was handed over, and whoever goes on begins behind it, also with another number of ranks.
+//! SHARD-1: progress is what was handed over, and whoever resumes begins behind it, also with another number of ranks.
 //! SHARD-2: when an epoch is read to its end, the next one is begun, so that nobody waits between them.
 //! SHARD-3: every rank hands over the same number of batches, unless one leaves a pass before its end: it is not waited for.
-//! SHARD-4: a pass that was left before its end is gone on with after a restart, and not by the next pass.
+//! SHARD-4: a pass that was left before its end is resumed after a restart, and not by the next pass.
+//! SHARD-5: where ranks end together and their rows are not counted, what is left when the first of them has no more is dealt again, in
+//!   rounds, and at last in stripes: fewer rows than ranks are left out of an epoch.
 //!
-//! What is written into checkpoints is what `carril.data` of Python writes.
+//! What is written into checkpoints is written here alone, for Rust and for Python.
+
+mod progress;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,18 +22,18 @@ use arrow_select::take::take_record_batch;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::NextBatch;
-use crate::board::Board;
+use crate::board::{Board, Ended};
 use crate::engine::Pipeline;
 use crate::error::DataError;
 use crate::order::{Position, Segment, Shuffle};
-use crate::pass::{Pass, PassSpec};
+use crate::pass::{Part, Pass, PassSpec, Rules};
+use progress::State;
+pub use progress::{Progress, positions};
 
 /// Tells copies from rows, where ranks are padded.
 pub const MARK: &str = "is_padding";
 /// Nobody has to look after anything in between: an error or a block ends the wait.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// What a rank that is in the next epoch already has read of this one: everything.
-const ALL: Position = Position { pieces: 1 << 62, done: 0, rows: 0 };
 
 /// What becomes of rows that not every rank has a counterpart for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,85 +48,33 @@ pub enum Uneven {
     Repeat,
 }
 
-/// How far a rank has come, as it stands in a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Progress {
-    seed: u64,
-    epoch: u64,
-    before: Vec<Vec<Place>>,
-    position: Place,
-}
-
-/// A position, as three numbers in a row.
-type Place = (u64, u64, u64);
-
-fn place(position: Position) -> Place {
-    (position.pieces, position.done, position.rows)
-}
-
-fn position((pieces, done, rows): Place) -> Position {
-    Position { pieces, done, rows }
-}
-
-/// What all ranks need to know to go on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
-    seed: u64,
-    epoch: u64,
-    before: Vec<Segment>,
-    position: Position,
-    /// Something of this epoch was handed over.
-    is_begun: bool,
-    /// And then nobody wanted the rest.
-    is_left: bool,
-}
-
-impl State {
-    fn end_epoch(&mut self) {
-        self.epoch += 1;
-        self.before.clear();
-        self.position = Position::default();
-        (self.is_begun, self.is_left) = (false, false);
-    }
-
-    /// Where the ranks were when a checkpoint was made. One that had not asked for the data set has read nothing of it.
-    fn of(ranks: &[Option<Progress>]) -> Option<State> {
-        let behind = ranks.iter().flatten().min_by_key(|one| one.epoch)?;
-        let reached = |one: &Option<Progress>| match one {
-            Some(one) if one.epoch > behind.epoch => ALL,
-            Some(one) => position(one.position),
-            None => Position::default(),
-        };
-        let segment: Segment = ranks.iter().map(reached).collect();
-        let mut before: Vec<Segment> =
-            behind.before.iter().map(|old| old.iter().copied().map(position).collect()).collect();
-        if segment.iter().any(|position| *position != Position::default()) {
-            before.push(segment);
-        }
-        Some(State {
-            seed: behind.seed,
-            epoch: behind.epoch,
-            before,
-            position: Position::default(),
-            is_begun: false,
-            is_left: false,
-        })
-    }
-}
-
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ShardOptions {
+    /// For people.
+    pub name: String,
     pub shuffle: Shuffle,
     pub seed: u64,
     pub world: usize,
     pub rank: usize,
     pub uneven: Uneven,
+    /// Whether some ranks may have a row more than others also where nobody is padded.
+    #[serde(default)]
+    pub deals_rest: bool,
     /// What the files begin with in which the ranks tell each other how many batches they have. Without it, each goes to its own end.
     pub meeting: Option<PathBuf>,
+    /// Functions get a multiple of so many rows together.
+    pub multiple: usize,
     pub threads: usize,
     /// In bytes, of this shard.
     pub budget: u64,
     /// For people.
+    #[serde(skip, default = "silent")]
     pub warn: fn(&str),
+}
+
+fn silent() -> fn(&str) {
+    |_| ()
 }
 
 pub struct Shard {
@@ -140,25 +92,31 @@ struct Ahead {
 }
 
 /// How batches are cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Cut {
     pub batch_size: Option<usize>,
+    #[serde(default)]
     pub drop_last: bool,
+    /// Of how many rows those that are mixed with their neighbours are.
+    #[serde(default)]
+    pub local_shuffle: Option<usize>,
+}
+
+/// Which part of an epoch is streamed.
+struct Which {
+    epoch: u64,
+    rules: Rules,
+    before: Vec<Segment>,
+    world: usize,
+    rank: usize,
 }
 
 impl Shard {
-    /// `saved` is where each rank was when the checkpoint was made that is gone on from.
-    pub fn new(pipeline: Pipeline, options: ShardOptions, saved: &[Option<Progress>]) -> Arc<Shard> {
-        let fresh = State {
-            seed: options.seed,
-            epoch: 0,
-            before: Vec::new(),
-            position: Position::default(),
-            is_begun: false,
-            is_left: false,
-        };
-        let state = Mutex::new(State::of(saved).unwrap_or(fresh));
-        Arc::new(Shard { pipeline, options, state, ahead: Mutex::default() })
+    /// `saved` is where each rank was when the checkpoint was made that is resumed from.
+    pub fn new(pipeline: Pipeline, options: ShardOptions, saved: &[Option<Progress>]) -> Result<Arc<Shard>, DataError> {
+        let state = Mutex::new(State::resumed(saved, &pipeline, &options)?);
+        Ok(Arc::new(Shard { pipeline, options, state, ahead: Mutex::default() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -166,9 +124,7 @@ impl Shard {
     }
 
     pub fn progress(&self) -> Progress {
-        let State { seed, epoch, before, position, .. } = &*self.state();
-        let before = before.iter().map(|segment| segment.iter().copied().map(place).collect()).collect();
-        Progress { seed: *seed, epoch: *epoch, before, position: place(*position) }
+        self.state().progress()
     }
 
     /// The number of the epoch that the next pass is of, or that a pass is in.
@@ -181,72 +137,105 @@ impl Shard {
         &self.pipeline
     }
 
-    /// The rest of the epoch where it was gone on with in its middle, and all of it otherwise.
+    pub fn options(&self) -> &ShardOptions {
+        &self.options
+    }
+
+    fn rules(&self, cut: Cut) -> Rules {
+        Rules::of(&self.pipeline, Some(self.options.multiple), cut.local_shuffle)
+    }
+
+    /// Whether ranks that must end together may have unequal parts.
+    fn is_in_rounds(&self) -> bool {
+        let ShardOptions { world, uneven, meeting, deals_rest, .. } = &self.options;
+        *world > 1 && *uneven == Uneven::Drop && meeting.is_some() && !deals_rest
+    }
+
+    /// The rest of the epoch where it is resumed in its middle, and all of it otherwise.
     pub fn begin(self: &Arc<Self>, cut: Cut) -> Result<Epoch, DataError> {
-        let (epoch, before) = {
+        let (epoch, rules, before) = {
             let mut state = self.state();
             if state.is_begun {
-                // The pass before was left: it is gone on with after a restart, and not by this one.
+                // The pass before was left: it is resumed after a restart, and not by this one.
                 state.end_epoch();
             }
-            (state.epoch, state.before.clone())
+            if state.before.is_empty() {
+                state.rules = self.rules(cut);
+            }
+            (state.epoch, state.rules, state.before.clone())
         };
         let ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner).take();
         let pass = match ahead {
             Some(ahead) if before.is_empty() && (ahead.epoch, ahead.cut) == (epoch, cut) => ahead.pass,
-            _ => self.pass(cut, epoch, before.clone(), self.options.world, self.options.rank),
+            _ => self.own_pass(cut, epoch, rules, before.clone()),
         };
-        let ShardOptions { world, rank, uneven, meeting, .. } = &self.options;
-        let is_equal = *uneven == Uneven::Drop && pass.is_counted;
-        let board = match meeting {
-            Some(path) if *world > 1 && !is_equal => {
-                // Whoever goes on from the middle of an epoch meets those that do so too.
-                let mut file = path.as_os_str().to_owned();
-                file.push(format!(".{epoch}.{}", before.len()));
-                Some(Board::open(&PathBuf::from(file), *world, *rank)?)
-            }
-            _ => None,
-        };
+        self.state().deal = pass.deal;
+        let is_equal = self.options.uneven == Uneven::Drop && pass.is_counted && !pass.deal.stripes;
+        let board = if is_equal { None } else { self.open_board(epoch, &before)? };
         Ok(Epoch {
             shard: self.clone(),
             epoch,
             cut,
-            number: 0,
+            rules,
+            before,
             pass,
             board,
-            ahead: None,
+            number: 0,
+            last: Position::default(),
+            current: None,
+            slot: Slot::Unread,
+            is_ending: false,
             filler: Filler::None,
-            stage: Stage::New,
-            is_cut: false,
+            is_over: false,
+            handed: 0,
+            left_out: 0,
         })
     }
 
-    fn pass(&self, cut: Cut, epoch: u64, before: Vec<Segment>, world: usize, rank: usize) -> Pass {
-        let ShardOptions { shuffle, threads, budget, uneven, .. } = self.options;
+    /// Whoever resumes in the middle of an epoch, or is in another round, meets those that do so too.
+    fn open_board(&self, epoch: u64, before: &[Segment]) -> Result<Option<Board>, DataError> {
+        let ShardOptions { world, rank, meeting, .. } = &self.options;
+        let Some(path) = meeting.as_ref().filter(|_| *world > 1) else { return Ok(None) };
+        let mut file = path.as_os_str().to_owned();
+        file.push(format!(".{epoch}.{}", before.len()));
+        Board::open(&PathBuf::from(file), *world, *rank).map(Some)
+    }
+
+    fn own_pass(&self, cut: Cut, epoch: u64, rules: Rules, before: Vec<Segment>) -> Pass {
+        let ShardOptions { world, rank, .. } = self.options;
+        self.pass(cut, Which { epoch, rules, before, world, rank })
+    }
+
+    fn pass(&self, cut: Cut, which: Which) -> Pass {
+        let ShardOptions { shuffle, threads, budget, uneven, deals_rest, .. } = self.options;
         let spec = PassSpec {
             shuffle,
             seed: self.state().seed,
-            epoch,
-            world,
-            rank,
-            before,
+            epoch: which.epoch,
             batch_size: cut.batch_size,
             drop_last: cut.drop_last,
             threads,
             budget,
-            has_successor: true,
-            multiple: Some(1),
-            local_shuffle: None,
-            deals_rest: uneven != Uneven::Drop,
+            local_shuffle: which.rules.local_shuffle,
         };
-        Pass::begin(self.pipeline.clone(), spec)
+        let part = Part {
+            rules: which.rules,
+            world: which.world,
+            rank: which.rank,
+            before: which.before,
+            deals_rest: deals_rest || uneven != Uneven::Drop,
+            has_successor: true,
+            is_in_rounds: self.is_in_rounds(),
+        };
+        Pass::of_part(self.pipeline.clone(), &spec, part)
     }
 
     fn read_ahead(&self, cut: Cut, pass: &Pass) {
+        let is_last = pass.is_counted || pass.deal.stripes || !self.is_in_rounds();
         let epoch = self.state().epoch + 1;
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        if ahead.is_none() && pass.is_read() {
-            let pass = self.pass(cut, epoch, Vec::new(), self.options.world, self.options.rank);
+        if ahead.is_none() && is_last && pass.is_read() {
+            let pass = self.own_pass(cut, epoch, self.rules(cut), Vec::new());
             *ahead = Some(Ahead { epoch, cut, pass });
         }
     }
@@ -257,25 +246,37 @@ pub struct Epoch {
     shard: Arc<Shard>,
     epoch: u64,
     cut: Cut,
+    rules: Rules,
+    before: Vec<Segment>,
     pass: Pass,
     board: Option<Board>,
-    /// How many batches were handed over.
+    /// How many batches were handed over in this round, with the one that is about to be.
     number: u64,
-    /// The one after the last that was handed over, where there is a board.
-    ahead: Option<Given>,
+    /// Behind the last batch that was handed over in this round.
+    last: Position,
+    /// The batch that is handed over when every rank has one, and the one behind it. Where there is a board.
+    current: Option<Given>,
+    slot: Slot,
+    /// This rank has told that its round is over.
+    is_ending: bool,
     filler: Filler,
-    stage: Stage,
-    /// Batches of this rank were left out, because another had no more.
-    is_cut: bool,
+    is_over: bool,
+    handed: u64,
+    left_out: u64,
 }
 
 /// A batch, and the position behind it.
 type Given = (RecordBatch, Position);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    New,
-    Begun,
+enum Slot {
+    Unread,
+    Batch(Given),
+    NoMore,
+}
+
+enum Step {
+    Given(Given),
+    Pending,
     Ended,
 }
 
@@ -297,31 +298,48 @@ impl Epoch {
         if self.shard.options.world > 1 { self.pass.rest } else { 0 }
     }
 
-    /// How many batches were handed over, where others of this rank were left out because another rank had no more.
-    pub fn cut_after(&self) -> Option<u64> {
-        self.is_cut.then(|| self.number - 1)
+    /// Of the epoch that has ended: how many rows this rank was handed, and how many of its rows were left out because another rank had no
+    /// more.
+    pub fn left_out(&self) -> (u64, u64) {
+        (self.handed, self.left_out)
     }
 
+    /// The next batch; waits for as long as it takes.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>, DataError> {
-        if self.stage == Stage::Ended {
-            return Ok(None);
+        loop {
+            match self.next(PATIENCE)? {
+                NextBatch::Batch(batch) => return Ok(Some(batch)),
+                NextBatch::Ended => return Ok(None),
+                NextBatch::Pending => {}
+            }
         }
-        match self.take()? {
-            Some((batch, position)) => {
+    }
+
+    /// The next batch, if there is one in time.
+    pub fn next(&mut self, patience: Duration) -> Result<NextBatch, DataError> {
+        if self.is_over {
+            return Ok(NextBatch::Ended);
+        }
+        let step = if self.board.is_some() { self.agree(patience)? } else { self.read(patience)? };
+        match step {
+            Step::Pending => Ok(NextBatch::Pending),
+            Step::Given((batch, position)) => {
+                self.last = position;
+                self.handed += batch.num_rows() as u64;
                 if self.is_current() {
                     let mut state = self.shard.state();
                     (state.position, state.is_begun) = (position, true);
                     drop(state);
                     self.shard.read_ahead(self.cut, &self.pass);
                 }
-                Ok(Some(batch))
+                Ok(NextBatch::Batch(batch))
             }
-            None => {
-                self.stage = Stage::Ended;
+            Step::Ended => {
+                self.is_over = true;
                 if self.is_current() {
                     self.shard.state().end_epoch();
                 }
-                Ok(None)
+                Ok(NextBatch::Ended)
             }
         }
     }
@@ -331,68 +349,134 @@ impl Epoch {
         self.shard.state().epoch == self.epoch
     }
 
-    /// One ahead of what is handed over, where ranks have to agree.
-    fn take(&mut self) -> Result<Option<Given>, DataError> {
-        if self.board.is_none() {
-            return self.read();
-        }
-        if self.stage == Stage::New {
-            self.stage = Stage::Begun;
-            self.ahead = self.read()?;
-            self.tell();
-        }
+    /// One ahead of what is handed over, so that nobody begins a step that another rank will not make.
+    fn agree(&mut self, patience: Duration) -> Result<Step, DataError> {
         let is_dropped = self.shard.options.uneven == Uneven::Drop;
         let warn = self.shard.options.warn;
-        match self.ahead.take() {
-            Some((batch, position)) => {
-                if matches!(self.filler, Filler::None) && self.shard.options.uneven == Uneven::Pad {
-                    self.filler = Filler::Padding(batch.clone());
+        loop {
+            if self.is_ending {
+                match self.end_round(patience)? {
+                    Some(step) => return Ok(step),
+                    None => continue,
                 }
-                self.number += 1;
-                self.ahead = self.read()?;
-                self.tell();
-                self.is_cut = is_dropped && !self.board().all_have(self.number, &warn);
-                Ok((!self.is_cut).then_some((batch, position)))
             }
-            None if is_dropped => Ok(None),
-            None if !self.board().another_has(self.number + 1, &warn) => Ok(None),
-            None => {
-                self.number += 1;
-                let behind = self.pass.position();
-                Ok(self.fill()?.map(|batch| (batch, behind)))
+            if matches!(self.slot, Slot::Unread) {
+                self.slot = match self.read(patience)? {
+                    Step::Pending => return Ok(Step::Pending),
+                    Step::Given(given) => Slot::Batch(given),
+                    Step::Ended => Slot::NoMore,
+                };
+                let is_all = matches!(self.slot, Slot::NoMore);
+                let number = self.number + u64::from(!is_all);
+                self.board().tell(number, is_all);
+            }
+            if self.current.is_some() {
+                let number = self.number;
+                let all = if is_dropped { self.board().all_have(number, patience, &warn) } else { Some(true) };
+                match all {
+                    None => return Ok(Step::Pending),
+                    Some(false) => self.is_ending = true,
+                    Some(true) => {
+                        let given = self.current.take().expect("it was there just now");
+                        if self.shard.options.uneven == Uneven::Pad {
+                            self.filler = Filler::Padding(given.0.clone());
+                        }
+                        return Ok(Step::Given(given));
+                    }
+                }
+                continue;
+            }
+            match std::mem::replace(&mut self.slot, Slot::Unread) {
+                Slot::Batch(given) => {
+                    self.current = Some(given);
+                    self.number += 1;
+                }
+                _ => {
+                    self.slot = Slot::NoMore;
+                    if is_dropped {
+                        self.is_ending = true;
+                        continue;
+                    }
+                    let next = self.number + 1;
+                    match self.board().another_has(next, patience, &warn) {
+                        None => return Ok(Step::Pending),
+                        Some(false) => return Ok(Step::Ended),
+                        Some(true) => {}
+                    }
+                    let step = self.fill(patience)?;
+                    self.number += u64::from(matches!(step, Step::Given(_)));
+                    return Ok(step);
+                }
             }
         }
     }
 
-    fn board(&self) -> &Board {
-        self.board.as_ref().expect("ranks agree only where there is a board")
+    fn board(&mut self) -> &mut Board {
+        self.board.as_mut().expect("ranks agree only where there is a board")
     }
 
-    fn tell(&self) {
-        let is_all = self.ahead.is_none();
-        self.board().tell(self.number + u64::from(!is_all), is_all);
+    /// When all ranks have come here, they deal again what they have left. Nothing when there is another round.
+    fn end_round(&mut self, patience: Duration) -> Result<Option<Step>, DataError> {
+        let (warn, last) = (self.shard.options.warn, self.last);
+        self.board().end_at(last);
+        let ranks = match self.board().all_ended(patience, &warn) {
+            None => return Ok(Some(Step::Pending)),
+            Some(Ended::Left) => return Ok(Some(Step::Ended)),
+            Some(Ended::All(ranks)) => ranks,
+        };
+        let mut cut_off = self.current.take().map_or(0, |(batch, _)| batch.num_rows() as u64);
+        if let Slot::Batch((batch, _)) = &self.slot {
+            cut_off += batch.num_rows() as u64;
+        }
+        if self.pass.deal.stripes || !self.shard.is_in_rounds() {
+            self.left_out = cut_off + if self.cut.drop_last { 0 } else { self.pass.unused() };
+            return Ok(Some(Step::Ended));
+        }
+        self.before.push(Segment { deal: self.pass.deal, is_round: true, ranks });
+        self.pass = self.shard.own_pass(self.cut, self.epoch, self.rules, self.before.clone());
+        if self.is_current() {
+            let mut state = self.shard.state();
+            (state.before, state.deal, state.position) = (self.before.clone(), self.pass.deal, Position::default());
+        }
+        if self.pass.is_empty {
+            return Ok(Some(Step::Ended));
+        }
+        self.board = self.shard.open_board(self.epoch, &self.before)?;
+        (self.number, self.last) = (0, Position::default());
+        (self.slot, self.is_ending) = (Slot::Unread, false);
+        Ok(None)
     }
 
-    fn read(&mut self) -> Result<Option<Given>, DataError> {
-        let Some(batch) = next_of(&mut self.pass)? else { return Ok(None) };
+    fn read(&mut self, patience: Duration) -> Result<Step, DataError> {
+        let batch = match self.pass.next(patience)? {
+            NextBatch::Batch(batch) => batch,
+            NextBatch::Pending => return Ok(Step::Pending),
+            NextBatch::Ended => return Ok(Step::Ended),
+        };
         let is_padded = self.shard.options.uneven == Uneven::Pad;
         let batch = if is_padded { marked(&batch, false)? } else { batch };
-        Ok(Some((batch, self.pass.position())))
+        Ok(Step::Given((batch, self.pass.position())))
     }
 
-    fn fill(&mut self) -> Result<Option<RecordBatch>, DataError> {
-        match self.shard.options.uneven {
-            Uneven::Drop => Ok(None),
-            Uneven::Pad => self.padding(),
-            Uneven::Repeat => self.again(),
-        }
+    fn fill(&mut self, patience: Duration) -> Result<Step, DataError> {
+        let behind = self.pass.position();
+        let step = match self.shard.options.uneven {
+            Uneven::Drop => NextBatch::Ended,
+            Uneven::Pad => self.padding()?.map_or(NextBatch::Ended, NextBatch::Batch),
+            Uneven::Repeat => self.again(patience)?,
+        };
+        Ok(match step {
+            NextBatch::Batch(batch) => Step::Given((batch, behind)),
+            NextBatch::Pending => Step::Pending,
+            NextBatch::Ended => Step::Ended,
+        })
     }
 
-    /// A batch like those before, of copies of a row.
+    /// A batch like the last one, of copies of its last row.
     fn padding(&mut self) -> Result<Option<RecordBatch>, DataError> {
         let model = match std::mem::replace(&mut self.filler, Filler::None) {
             Filler::Padding(model) => model,
-            _ => match next_of(&mut self.whole())? {
+            _ => match next_of(&mut self.part_again(1, 0))? {
                 Some(batch) => marked(&batch, false)?,
                 None => return Ok(None),
             },
@@ -404,40 +488,42 @@ impl Epoch {
         Ok(Some(padding))
     }
 
-    /// Everything, for a rank that has no part.
-    fn whole(&self) -> Pass {
-        self.shard.pass(self.cut, self.epoch, Vec::new(), 1, 0)
+    /// A rank's part of the whole epoch, from its beginning.
+    fn part_again(&self, world: usize, rank: usize) -> Pass {
+        let rules = self.shard.rules(self.cut);
+        self.shard.pass(self.cut, Which { epoch: self.epoch, rules, before: Vec::new(), world, rank })
     }
 
-    fn again(&mut self) -> Result<Option<RecordBatch>, DataError> {
-        let own = |shard: &Shard| {
-            let ShardOptions { world, rank, .. } = shard.options;
-            Box::new(shard.pass(self.cut, self.epoch, Vec::new(), world, rank))
-        };
+    fn again(&mut self, patience: Duration) -> Result<NextBatch, DataError> {
+        let ShardOptions { world, rank, .. } = self.shard.options;
         if matches!(self.filler, Filler::None) {
-            self.filler = Filler::Again { pass: own(&self.shard), gave: false, own: true };
+            let pass = Box::new(self.part_again(world, rank));
+            self.filler = Filler::Again { pass, gave: false, own: true };
         }
         loop {
-            let Filler::Again { pass, gave, own: is_own } = &mut self.filler else { return Ok(None) };
-            if let Some(batch) = next_of(pass)? {
-                *gave = true;
-                return Ok(Some(batch));
-            }
-            let (gave, is_own) = (*gave, *is_own);
-            self.filler = match (gave, is_own) {
-                (true, true) => Filler::Again { pass: own(&self.shard), gave: false, own: true },
-                (true, false) | (false, true) => {
-                    Filler::Again { pass: Box::new(self.whole()), gave: false, own: false }
+            let Filler::Again { pass, gave, own } = &mut self.filler else { return Ok(NextBatch::Ended) };
+            match pass.next(patience)? {
+                NextBatch::Ended => {}
+                NextBatch::Pending => return Ok(NextBatch::Pending),
+                NextBatch::Batch(batch) => {
+                    *gave = true;
+                    return Ok(NextBatch::Batch(batch));
                 }
-                (false, false) => return Ok(None),
-            };
+            }
+            let (gave, own) = (*gave, *own);
+            if !gave && !own {
+                return Ok(NextBatch::Ended);
+            }
+            let is_own = gave && own;
+            let (world, rank) = if is_own { (world, rank) } else { (1, 0) };
+            self.filler = Filler::Again { pass: Box::new(self.part_again(world, rank)), gave: false, own: is_own };
         }
     }
 }
 
 impl Drop for Epoch {
     fn drop(&mut self) {
-        if self.stage == Stage::Ended {
+        if self.is_over {
             return;
         }
         if let Some(board) = &self.board {
@@ -469,78 +555,4 @@ fn marked(batch: &RecordBatch, is_padding: bool) -> Result<RecordBatch, DataErro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn saved(text: &str) -> Vec<Option<Progress>> {
-        serde_json::from_str(text).unwrap()
-    }
-
-    #[test]
-    fn ranks_go_on_from_the_epoch_of_the_slowest() {
-        let ranks = saved(
-            r#"[{"seed": 7, "epoch": 3, "before": [], "position": [1, 0, 2]},
-                {"seed": 7, "epoch": 2, "before": [[[1, 0, 0]]], "position": [0, 0, 5]},
-                null]"#,
-        );
-        let state = State::of(&ranks).unwrap();
-        let at = |pieces, done, rows| Position { pieces, done, rows };
-        assert_eq!((state.seed, state.epoch, state.position), (7, 2, at(0, 0, 0)));
-        // Whoever is in the next epoch has read all of this one, and whoever did not ask has read nothing.
-        assert_eq!(state.before, [vec![at(1, 0, 0)], vec![ALL, at(0, 0, 5), at(0, 0, 0)]]);
-    }
-
-    #[test]
-    fn at_the_beginning_of_an_epoch_nothing_was_read_before() {
-        let ranks = saved(r#"[{"seed": 7, "epoch": 2, "before": [], "position": [0, 0, 0]}]"#);
-        assert_eq!(State::of(&ranks).unwrap().before, Vec::<Segment>::new());
-        assert_eq!(State::of(&saved("[null, null]")), None);
-    }
-
-    #[test]
-    fn a_pass_that_is_left_ends_its_epoch_and_is_gone_on_with_after_a_restart() {
-        let pipeline = || {
-            let column: arrow_array::ArrayRef = Arc::new(arrow_array::Int64Array::from_iter_values(0..40));
-            let block = RecordBatch::try_from_iter([("id", column)]).unwrap();
-            let source = crate::read::memory::Blocks::new(block.schema(), vec![block]).unwrap();
-            Pipeline { source: Arc::new(source), transforms: Vec::new() }
-        };
-        let options = || ShardOptions {
-            shuffle: Shuffle::Rows,
-            seed: 1,
-            world: 1,
-            rank: 0,
-            uneven: Uneven::Drop,
-            meeting: None,
-            threads: 1,
-            budget: 1 << 20,
-            warn: |_| (),
-        };
-        let shard = Shard::new(pipeline(), options(), &[]);
-        let cut = Cut { batch_size: Some(5), drop_last: false };
-        let mut firsts = Vec::new();
-        for number in 0..3 {
-            assert_eq!(shard.epoch(), number);
-            let mut epoch = shard.begin(cut).unwrap();
-            firsts.push(epoch.next_batch().unwrap().unwrap());
-            assert_eq!(shard.epoch(), number);
-        }
-        assert!(firsts[0] != firsts[1] && firsts[1] != firsts[2] && firsts[0] != firsts[2]);
-        let saved = shard.progress();
-        assert_eq!((shard.epoch(), saved.epoch, saved.position), (3, 2, (0, 0, 5)));
-        let again = Shard::new(pipeline(), options(), &[Some(saved)]);
-        let mut rest = again.begin(cut).unwrap();
-        let mut rows = firsts[2].num_rows();
-        while let Some(batch) = rest.next_batch().unwrap() {
-            rows += batch.num_rows();
-        }
-        assert_eq!((rows, again.epoch()), (40, 3));
-    }
-
-    #[test]
-    fn progress_is_written_as_it_is_read() {
-        let text = r#"{"seed":7,"epoch":2,"before":[[[1,0,0]]],"position":[0,0,5]}"#;
-        let progress: Progress = serde_json::from_str(text).unwrap();
-        assert_eq!(serde_json::to_string(&progress).unwrap(), text);
-    }
-}
+mod tests;

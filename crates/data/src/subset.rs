@@ -171,7 +171,7 @@ pub fn count(source: &dyn Source, threads: usize) -> Result<Vec<u64>, DataError>
     };
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
-        let panicked = || DataError::invalid("a reader has failed: this is a bug of Carril");
+        let panicked = || DataError::Panicked;
         workers.into_iter().try_for_each(|worker| worker.join().map_err(|_| panicked())?)
     })?;
     Ok(counted.into_inner().unwrap_or_else(PoisonError::into_inner).1)

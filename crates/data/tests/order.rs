@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use carril_data::Unit;
-use carril_data::order::{Order, Piece, Position, Segment, Shuffle, permutation};
+use carril_data::order::{Order, Piece, Position, Segment, Share, Shuffle, permutation};
 use proptest::prelude::*;
 
 const CHUNK: u64 = 7;
@@ -49,22 +49,21 @@ impl Data {
         wanted.flat_map(|row| (0..self.times(row)).map(move |time| (row, time))).skip(piece.taken as usize).collect()
     }
 
-    /// The position of a rank that has taken so many rows.
-    fn after(&self, share: &[Piece], mut taken: u64) -> Position {
-        let mut position = Position::default();
-        for piece in share {
-            let rows = self.given_by(piece).len() as u64;
-            if taken < rows {
-                position.rows = taken;
-                break;
+    /// What a rank is handed, each with its position behind it.
+    fn handed_by(&self, share: Share) -> Vec<((Row, usize), Position)> {
+        let Share { pieces, mut stripe, .. } = share;
+        let mut handed = Vec::new();
+        for (number, piece) in pieces.iter().enumerate() {
+            for (row, item) in self.given_by(piece).into_iter().enumerate() {
+                if stripe.as_mut().is_some_and(|stripe| stripe.take(1).is_empty()) {
+                    continue;
+                }
+                let position = Position { pieces: number as u64, done: 0, rows: row as u64 + 1, own: 0 };
+                let position = if self.keeps && self.counted { position } else { self.by_chunks(piece, position) };
+                handed.push((item, Position { own: handed.len() as u64 + 1, ..position }));
             }
-            taken -= rows;
-            position.pieces += 1;
         }
-        match share.get(position.pieces as usize) {
-            Some(piece) if !self.keeps => self.by_chunks(piece, position),
-            _ => position,
-        }
+        handed
     }
 
     /// The same, with the chunks of the piece that are done with.
@@ -109,28 +108,35 @@ proptest! {
     ) {
         let data = Data { rows, counted, keeps };
         let units = data.units();
-        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps, chunk: CHUNK, deals_rest };
+        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps && counted, chunk: CHUNK };
         let mut seen: BTreeMap<(Row, usize), u32> = BTreeMap::new();
         let mut before: Vec<Segment> = Vec::new();
+        let dealt = |before: &[Segment], world: usize| {
+            let left = order.left(&units, epoch, before);
+            let deal = order.deal_of(&left, world, deals_rest);
+            let shares: Vec<Share> = (0..world).map(|rank| order.share(left.clone(), deal, world, rank)).collect();
+            (deal, shares)
+        };
         for (world, taken) in &changes {
-            let mut segment = Segment::new();
-            for (rank, taken) in taken.iter().enumerate().take(*world) {
-                let share = order.share(&units, epoch, &before, *world, rank);
-                let mine: Vec<_> = share.iter().flat_map(|piece| data.given_by(piece)).collect();
-                let taken = (*taken).min(mine.len() as u64);
-                for row in &mine[..taken as usize] {
-                    *seen.entry(*row).or_default() += 1;
+            let (deal, shares) = dealt(&before, *world);
+            let mut ranks = Vec::new();
+            for (share, taken) in shares.into_iter().zip(taken) {
+                let mut mine = data.handed_by(share);
+                mine.truncate(*taken as usize);
+                ranks.push(mine.last().map_or_else(Position::default, |(_, position)| *position));
+                for (row, _) in mine {
+                    *seen.entry(row).or_default() += 1;
                 }
-                segment.push(data.after(&share, taken));
             }
-            before.push(segment);
+            before.push(Segment { deal, is_round: taken[0] % 2 == 0, ranks });
         }
         let mut sizes = Vec::new();
-        for rank in 0..last {
-            let share = order.share(&units, epoch, &before, last, rank);
-            let mine: Vec<_> = share.iter().flat_map(|piece| data.given_by(piece)).collect();
+        let (_, shares) = dealt(&before, last);
+        let rest = shares[0].rest;
+        for share in shares {
+            let mine = data.handed_by(share);
             sizes.push(mine.len());
-            for row in mine {
+            for (row, _) in mine {
                 *seen.entry(row).or_default() += 1;
             }
         }
@@ -144,7 +150,7 @@ proptest! {
         } else if counted && keeps {
             prop_assert!(sizes.windows(2).all(|pair| pair[0] == pair[1]), "ORDER-2: {sizes:?}");
             prop_assert!(missing < last as u64, "ORDER-1: {missing} rows are dealt to nobody");
-            prop_assert_eq!(missing, order.rest(&units, epoch, &before, last));
+            prop_assert_eq!(missing, rest);
         } else {
             prop_assert_eq!(missing, 0);
         }
@@ -154,11 +160,11 @@ proptest! {
     fn an_epoch_repeats_by_its_seed_and_differs_from_the_next(seed in any::<u64>()) {
         let units = Data { rows: vec![50; 40], counted: true, keeps: true }.units();
         for shuffle in [Shuffle::Units, Shuffle::Rows] {
-            let order = Order { shuffle, seed, window: 4000, keeps_rows: true, chunk: CHUNK, deals_rest: false };
+            let order = Order { shuffle, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
             prop_assert_eq!(order.epoch(&units, 3), order.epoch(&units, 3));
             prop_assert_ne!(order.epoch(&units, 3), order.epoch(&units, 4));
         }
-        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true, chunk: CHUNK, deals_rest: false };
+        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
         prop_assert_eq!(plain.epoch(&units, 3), plain.epoch(&units, 4));
     }
 }
@@ -166,8 +172,7 @@ proptest! {
 #[test]
 fn a_window_takes_as_many_units_as_fit() {
     let units = Data { rows: vec![10; 8], counted: true, keeps: true }.units();
-    let order =
-        Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true, chunk: CHUNK, deals_rest: false };
+    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true, chunk: CHUNK };
     let windows: Vec<usize> = order.epoch(&units, 0).iter().map(|piece| piece.units.len()).collect();
     assert_eq!(windows, [3, 3, 2]);
 }

@@ -1,23 +1,71 @@
-"""A process that other processes are forked from, each of which runs functions of the user's on blocks of data.
+"""The nursery: a process that others are forked from, which run functions of the user's on blocks of data.
 
-It is started plainly, so that nothing has run in it: what it forks may use threads and numpy as it likes. It imports what
-the functions need before the first fork, and imports nothing twice.
-MAPPERS-1: whoever sits at the other end of a socket has gone when it ends: this process and those that it has forked end then.
+It is started plainly, so that nothing has run in it: what it forks may use threads and numpy as it likes. It imports the installed
+packages that it is asked for, once. For each data set it forks a process that loads the functions, and that forks those that run them.
+MAPPERS-1: whoever sits at the other end of a socket has gone when it ends: the nursery and those that it has forked end then.
 """
 
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import socket
 import sys
+import traceback
 from typing import Any
 
 
 def main() -> int:
-    control = socket.socket(fileno=int(sys.argv[1]))
+    asked = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    from carril._internal.pickling import loads
+    from carril.data import _functions
+
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(asked, 1, 3)
+        request = _receive(asked) if message else None
+        if request is None:
+            return 0
+        given = loads(request)
+        _import(given["modules"], given["path"])
+        gc.freeze()
+        if os.fork() == 0:
+            code = 1
+            try:
+                asked.close()
+                control, *output = descriptors
+                for number, descriptor in enumerate(output, 1):
+                    os.dup2(descriptor, number)
+                    os.close(descriptor)
+                code = _manage(socket.socket(fileno=control), _functions)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _import(modules: list[str], path: list[str]) -> None:
+    """Only what is installed: a file of the user's must be loaded by each data set that uses it."""
+    from carril._internal.imports import installed_entries, is_installed_package
+
+    before = sys.path[:]
+    sys.path[:] = installed_entries(path)
+    try:
+        for name in modules:
+            if name not in sys.modules and is_installed_package(name, path):
+                # Whoever needs it says why it cannot be imported.
+                with contextlib.suppress(BaseException):
+                    importlib.import_module(name)
+    finally:
+        sys.path[:] = before
+
+
+def _manage(control: socket.socket, functions: Any) -> int:
+    """The process of one data set: it forks those that run its functions."""
     setup = _receive(control)
     if setup is None:
         return 0
@@ -25,16 +73,14 @@ def main() -> int:
 
     given = loads(setup)
     sys.path[:] = given["path"]
+    os.environ.clear()
+    os.environ.update(given["environment"])
     os.chdir(given["directory"])
     try:
         operations = loads(given["operations"])
     except BaseException as error:
-        from carril.data._functions import told
-
-        _send(control, b"!" + told(error))
+        _send(control, b"!" + functions.told(error))
         return 1
-    from carril.data import _functions
-
     _send(control, b"+")
     gc.freeze()
     while True:
@@ -43,7 +89,7 @@ def main() -> int:
             return 0
         if os.fork() == 0:
             control.close()
-            _serve(_functions, operations, *descriptors)
+            _serve(functions, operations, *descriptors)
             os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)

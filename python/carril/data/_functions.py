@@ -211,7 +211,7 @@ class _Step:
         operation, report = self._operation, describe(error)
         row = f" in row {self._row} of its block" if self._row >= 0 else ""
         where = f" at {report.location}" if report.location else ""
-        what = error.message if isinstance(error, CarrilError) else error
+        what = error.message if isinstance(error, CarrilError) else report.message
         return f"`{operation.name}` in `{operation.method}` failed{row}{where}: {type(error).__name__}: {what}"
 
 

@@ -19,10 +19,6 @@ from carril.data.context import DataContext
 
 _logger = logging.getLogger("carril.data")
 
-# Pieces, rows of the next that are done with, and rows of what came out behind those.
-Position = tuple[int, int, int]
-_POSITION = ("pieces", "done", "rows")
-
 
 @dataclass(frozen=True)
 class Read:
@@ -129,26 +125,17 @@ class Plan:
         return [step for step in self.steps if isinstance(step, Operation)]
 
     @property
+    def batch(self) -> int:
+        """How many rows functions get at least together."""
+        return max((operation.batch_size or 1 for operation in self.operations), default=1)
+
+    @property
     def renames(self) -> bool:
         return any(isinstance(step, Columns) and "rename" in step.spec for step in self.steps)
 
     @property
     def keeps_rows(self) -> bool:
         return all(operation.keeps_rows for operation in self.operations)
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which part of which pass is streamed: rank `rank` of `world`, after the changes `before`."""
-
-    epoch: int = 0
-    world: int = 1
-    rank: int = 0
-    before: Sequence[Sequence[Position]] = ()
-    # Whether its position is asked for.
-    is_resumable: bool = False
-    # Whether some ranks have a row more than others.
-    deals_rest: bool = False
 
 
 @dataclass
@@ -204,37 +191,32 @@ class Opened:
     def is_counted(self) -> bool:
         return self.plan.keeps_rows and all(rows is not None for rows, _ in self.source.units())
 
+    @property
+    def threads(self) -> int:
+        """That read: at least as many as the functions of the user's have processes."""
+        return max(DataContext.get_current().threads, *(one.concurrency or 1 for one in self.plan.operations), 1)
+
     def stream(
         self,
-        part: Part,
+        epoch: int,
         *,
         batch_size: int | None = None,
         drop_last: bool = False,
         local_shuffle: int | None = None,
         seed: int | None = None,
-        share_of_budget: int = 1,
-        has_successor: bool = False,
     ) -> "BatchStream":
-        """With a successor there may be two streams for a while: each has half of the budget."""
-        context = DataContext.get_current()
+        """One pass over everything."""
         if seed is None:
             seed = self.plan.seed if self.plan.seed is not None else random.getrandbits(63)
-        batch = max((operation.batch_size or 1 for operation in self.plan.operations), default=1)
         spec = {
             "shuffle": self.plan.shuffle,
             "seed": seed,
-            "epoch": part.epoch,
-            "world": part.world,
-            "rank": part.rank,
-            "before": [[dict(zip(_POSITION, one, strict=True)) for one in segment] for segment in part.before],
+            "epoch": epoch,
             "batch_size": batch_size,
             "drop_last": drop_last,
-            "threads": max(context.threads, *(operation.concurrency or 1 for operation in self.plan.operations), 1),
-            "budget": context.budget // share_of_budget,
-            "has_successor": has_successor,
+            "threads": self.threads,
+            "budget": DataContext.get_current().budget,
             "local_shuffle": local_shuffle,
-            "multiple": batch if part.is_resumable else None,
-            "deals_rest": part.deals_rest,
         }
         native = Stream(self.source, self.transforms(), json.dumps(spec))
         return BatchStream(self, native, self.plan.limit)

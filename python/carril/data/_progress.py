@@ -44,7 +44,7 @@ def shown(name: str, stream: "BatchStream", out: TextIO | None = None) -> "Itera
 
 def _line(name: str, stream: "BatchStream", rows: int, seconds: float) -> str:
     pieces = stream.native.pieces
-    done = min(stream.native.position()[0], pieces)
+    done = min(stream.native.done, pieces)
     memory = stream.native.bytes_in_memory / 1e6
     return (
         f"{name}: {done * 100 // max(pieces, 1)} %, {rows:,} rows, {rows / seconds:,.0f} a second, "

@@ -12,7 +12,7 @@ from carril.data import _convert, _parts, _progress, _write
 from carril.data._functions import Operation, operation
 from carril.data._later import METHODS
 from carril.data._numbers import seed_of, whole
-from carril.data._plan import Columns, Derived, Memory, Opened, Part, Plan, Read, Subset, Union
+from carril.data._plan import Columns, Derived, Memory, Opened, Plan, Read, Subset, Union
 from carril.data._schema import Schema
 from carril.data.context import DataContext
 from carril.data.iterator import DataIterator
@@ -63,9 +63,9 @@ class Dataset(DataIterator):
         local_seed: int | None = None,
     ) -> Iterator[Block]:
         # A seed means the same order each time; without one, each pass has its own.
-        part = Part(epoch=0 if self._plan.seed is not None else next(self._passes))
+        epoch = 0 if self._plan.seed is not None else next(self._passes)
         stream = self._open().stream(
-            part, batch_size=batch_size, drop_last=drop_last, local_shuffle=local_shuffle, seed=local_seed
+            epoch, batch_size=batch_size, drop_last=drop_last, local_shuffle=local_shuffle, seed=local_seed
         )
         self._last = stream
         return iter(stream)

@@ -6,14 +6,17 @@ TRAIN-DATA-2: a run that goes on begins behind what was read before its checkpoi
 
 import json
 import random
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from carril.exceptions import ConfigError, ConfigTypeError
+from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError
 
 if TYPE_CHECKING:
+    from carril._native import Positions
     from carril.data import Dataset
+    from carril.data._plan import Plan
     from carril.data._split import Shard
     from carril.train._more_config import DataConfig
     from carril.train._session import SessionLike
@@ -78,6 +81,27 @@ def details_of(datasets: "Mapping[str, Dataset]", config: "DataConfig | None") -
     return {"datasets": made, "data_context": context, "uneven": uneven}
 
 
+def words_of(datasets: "Mapping[str, Dataset]") -> dict[str, str]:
+    """Each in words that say which rows it has, as far as that is known without reading them."""
+    return {name: _words(dataset._plan) for name, dataset in datasets.items()}
+
+
+def _words(plan: "Plan") -> str:
+    from carril.data._plan import Memory, Read
+
+    origin, facts = plan.origin, [plan.name]
+    if isinstance(origin, Memory):
+        facts.append(f"{sum(map(len, origin.blocks)):,} rows")
+    elif isinstance(origin, Read):
+        paths = origin.spec.get("paths", [])
+        if len(paths) > 1:
+            facts.append(f"paths {zlib.crc32(json.dumps(paths).encode()):08x}")
+        facts.extend(f"{key}={value!r}" for key, value in origin.spec.get("options", {}).items())
+    if plan.seed is not None:
+        facts.append(f"seed {plan.seed}")
+    return ", ".join(facts)
+
+
 def _options(given: Any) -> Any:
     from carril.data.context import ExecutionOptions
 
@@ -112,53 +136,67 @@ def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Sha
 
     given = details["datasets"][name]
     world, rank = (session.world_size, session.rank) if given["split"] else (1, 0)
-    meeting = began_from = None
+    meeting = saved = None
     if is_stored(session):
-        began_from = session.began_from
         path = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
         meeting = Meeting(name, path, details["uneven"], len(details["datasets"]))
-    made = Shard(given["dataset"], world, rank, given["seed"], meeting)
-    left = _left(name, began_from)
-    if left and not given["split"]:
-        # Each rank reads all of it, and goes on where it was itself.
-        left = [left[session.rank % len(left)]]
-    if left:
-        made.goes_on_from(*_together(left))
-    return made
+        saved = _saved(name, session.began_from)
+    if saved is not None and not given["split"]:
+        # Each rank reads all of it, and resumes where it was itself.
+        saved = saved.of_rank(session.rank)
+    return Shard(given["dataset"], world, rank, given["seed"], meeting, saved=saved)
 
 
-def _left(name: str, checkpoint: str | None) -> list[dict[str, Any]]:
+def _saved(name: str, checkpoint: str | None) -> "Positions | None":
     """Where each rank was when the checkpoint was made."""
     if checkpoint is None:
-        return []
-    from carril._native import Storage
+        return None
+    from carril._native import Positions
+    from carril.train._places import place
+    from carril.train._session import storage_filesystem
 
-    text = Storage(checkpoint).read(_MANIFEST)
-    position = json.loads(text).get("data_position") if text else None
-    ranks = [json.loads(one).get(name) for one in position["ranks"] if one] if position else []
-    return [one for one in ranks if one is not None]
-
-
-def _together(ranks: list[dict[str, Any]]) -> tuple[int, int, list[list[tuple[int, int, int]]]]:
-    """The seed, the epoch, and what was read of it."""
-    epoch = min(one["epoch"] for one in ranks)
-    behind = next(one for one in ranks if one["epoch"] == epoch)
-    # A rank that is in the next epoch already has read all that it was dealt of this one.
-    segment = [_position(one["position"]) if one["epoch"] == epoch else (1 << 62, 0, 0) for one in ranks]
-    before = [[_position(one) for one in old] for old in behind["before"]]
-    if any(position != (0, 0, 0) for position in segment):
-        before.append(segment)
-    return behind["seed"], epoch, before
-
-
-def _position(given: list[int]) -> tuple[int, int, int]:
-    pieces, done, rows = given
-    return pieces, done, rows
+    manifest = place(checkpoint, storage_filesystem()).read(_MANIFEST)
+    if manifest is None:
+        raise CheckpointError(f"`{checkpoint}` does not say how far `{name}` was read: it is gone")
+    saved = Positions.of_manifest(manifest, checkpoint, name)
+    return saved if len(saved) else None
 
 
 def position() -> str | None:
     """Of every data set that this worker reads, for its report."""
-    return json.dumps({name: one.position() for name, one in _shards.items()}) if _shards else None
+    kept = {name: one.progress() for name, one in _shards.items()}
+    told = [f"{json.dumps(name)}: {progress}" for name, progress in kept.items() if progress is not None]
+    return f"{{{', '.join(told)}}}" if told else None
+
+
+class Noted(NamedTuple):
+    """What a rank returned, and by data set how many rows all ranks were handed and how many of this one's were left out."""
+
+    value: Any
+    left_out: dict[str, tuple[int, int]]
+
+
+def noted(value: Any) -> Any:
+    """The value alone where no row was left out."""
+    left_out = {name: (one.handed, one.left_out) for name, one in _shards.items() if one.left_out}
+    return Noted(value, left_out) if left_out else value
+
+
+def without_notes(values: list[Any]) -> tuple[list[Any], list[str]]:
+    """What the ranks returned, and a warning for each data set of which more than a hundredth was left out."""
+    handed: dict[str, int] = {}
+    left_out: dict[str, int] = {}
+    for noted in values:
+        for name, (rows, missing) in noted.left_out.items() if isinstance(noted, Noted) else ():
+            handed[name] = max(handed.get(name, 0), rows)
+            left_out[name] = left_out.get(name, 0) + missing
+    warnings = [
+        f"{missing:,} of {handed[name] + missing:,} rows of `{name}` were left out, so that all ranks had equally many "
+        f'({missing * 100 / (handed[name] + missing):.1f} %): `DataConfig(uneven="pad")` or `"repeat"` hands them over'
+        for name, missing in left_out.items()
+        if missing * 100 > handed[name] + missing
+    ]
+    return [one.value if isinstance(one, Noted) else one for one in values], warnings
 
 
 def forget() -> None:

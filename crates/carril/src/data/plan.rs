@@ -165,7 +165,6 @@ impl Here {
         let spec = PassSpec {
             shuffle: self.shuffle,
             seed: self.seed,
-            world: 1,
             batch_size,
             threads: super::training::threads(),
             budget: super::training::budget(),

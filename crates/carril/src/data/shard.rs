@@ -69,7 +69,7 @@ impl DataShard {
     /// # }
     /// ```
     pub fn iter_batches(&self, batch_size: usize) -> Result<Batches> {
-        self.begin(Cut { batch_size: Some(batch_size), drop_last: false })
+        self.begin(Cut { batch_size: Some(batch_size), ..Cut::default() })
     }
 
     /// As [`iter_batches`](Self::iter_batches), without a last batch that is smaller.
@@ -83,7 +83,7 @@ impl DataShard {
     /// # }
     /// ```
     pub fn iter_full_batches(&self, batch_size: usize) -> Result<Batches> {
-        self.begin(Cut { batch_size: Some(batch_size), drop_last: true })
+        self.begin(Cut { batch_size: Some(batch_size), drop_last: true, ..Cut::default() })
     }
 
     fn begin(&self, cut: Cut) -> Result<Batches> {
@@ -151,20 +151,17 @@ impl Batches {
     }
 
     /// Once for each data set: the numbers differ from epoch to epoch.
-    fn tell_cut(&self) {
+    fn tell_left_out(&self) {
         let Inner::Epoch(epoch, name) = &self.inner else { return };
-        let Some(batches) = epoch.cut_after() else { return };
-        let told = format!("batches of `{name}` are left out where another rank has no more");
-        match batches {
-            0 => told_once(
-                &told,
-                "this epoch has none at all: not every rank has a part of what is read; more files or row groups help, or \
-                 `Uneven::Pad`",
-            ),
-            batches => told_once(
-                &told,
-                &format!("this epoch ended after {batches}; `Trainer::uneven` can pad or repeat instead"),
-            ),
+        let (handed, left_out) = epoch.left_out();
+        if left_out > 0 {
+            told_once(
+                &format!("rows of `{name}` are left out where another rank has no more"),
+                &format!(
+                    "{left_out} of {} in this epoch; `Trainer::uneven` can pad or repeat instead",
+                    handed + left_out
+                ),
+            );
         }
     }
 }
@@ -183,7 +180,7 @@ impl Iterator for Batches {
         self.is_over = !matches!(next, Ok(Some(_)));
         if let Ok(None) = &next {
             self.pipeline.source.warnings().iter().for_each(|warning| warn(warning));
-            self.tell_cut();
+            self.tell_left_out();
         }
         next.map_err(Into::into).transpose()
     }

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use carril_data::{Progress, Shard, ShardOptions, Uneven as Rule};
+use arrow_array::RecordBatch;
+use carril_data::{Progress, Shard, ShardOptions, Uneven as Rule, positions};
 use carril_store::{MANIFEST, Manifest, Storage};
 use carril_types::ErrorCode;
 use nix::libc;
@@ -81,6 +82,19 @@ type Number = (usize, String);
 impl Given {
     fn add(&mut self, name: String, dataset: Dataset, is_dealt: bool) {
         self.sets.insert(name, One { plan: dataset.plan, is_dealt });
+    }
+
+    /// Each in words, by which another one is known.
+    pub fn describe(&self) -> BTreeMap<String, String> {
+        let mut memory = |memory: Arc<Memory>| {
+            Ok::<_, std::convert::Infallible>(memory.batches.iter().map(RecordBatch::num_rows).sum::<usize>())
+        };
+        let mut function = |function: Arc<BatchFunction>| Ok(function.known.name);
+        let describe = |(name, one): (&String, &One<Here>)| {
+            let plan = one.plan.clone().try_map(&mut memory, &mut function).ok()?;
+            Some((name.clone(), serde_json::to_string(&plan).ok()?))
+        };
+        self.sets.iter().filter_map(describe).collect()
     }
 
     /// What the workers read. Rows in memory are added to `bytes`, each once.
@@ -192,17 +206,20 @@ impl Session {
         let node = Path::new(&self.worker().assignment().report_log).parent().unwrap_or(Path::new("/tmp"));
         let meeting = node.join(format!("{}.{}.{number}.epoch", key.run.as_str(), key.attempt.0));
         let options = ShardOptions {
+            name: name.to_owned(),
             shuffle: plan.shuffle,
             seed: plan.seed,
             world: if *is_dealt { world } else { 1 },
             rank: if *is_dealt { rank } else { 0 },
             uneven: given.uneven,
+            deals_rest: false,
             meeting: Some(meeting),
+            multiple: 1,
             threads: threads(),
             budget: budget() / (world * given.sets.len().max(1)) as u64,
             warn,
         };
-        let shard = Shard::new(plan.open()?, options, &saved);
+        let shard = Shard::new(plan.open()?, options, &saved)?;
         Ok(DataShard { name: name.into(), plan: Arc::new(plan.clone()), shard })
     }
 
@@ -217,14 +234,7 @@ impl Session {
         };
         let bytes = Storage::open(checkpoint, None)?.read(MANIFEST)?.ok_or_else(|| unread("it is gone".to_owned()))?;
         let manifest = Manifest::from_bytes(&bytes).map_err(|damage| unread(damage.to_string()))?;
-        let Some(ranks) = manifest.data_position["ranks"].as_array() else { return Ok(Vec::new()) };
-        let of_rank = |rank: &serde_json::Value| {
-            let Some(text) = rank.as_str().filter(|text| !text.is_empty()) else { return Ok(None) };
-            let mut all: BTreeMap<String, Progress> =
-                serde_json::from_str(text).map_err(|error| unread(error.to_string()))?;
-            Ok(all.remove(name))
-        };
-        ranks.iter().map(of_rank).collect()
+        Ok(positions(&manifest.data_position, name)?)
     }
 }
 

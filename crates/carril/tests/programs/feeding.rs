@@ -192,7 +192,7 @@ fn main() {
     let fitted = rows(what, &place).and_then(|rows| {
         Trainer::new(train, config)
             .workers(workers.parse().expect("a number"))
-            .run_config(RunConfig { storage: Some(storage.clone()), ..RunConfig::named(name) })
+            .run_config(RunConfig { storage: Some(storage.clone()), resume: true, ..RunConfig::named(name) })
             .whole_dataset("words", Dataset::range(25).rename_columns([("id", "word")]))
             .dataset("train", rows)
             .uneven(uneven)

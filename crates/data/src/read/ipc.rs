@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::error::DataError;
 use crate::files::{FileOptions, FileRef, in_parallel};
 use crate::read::BLOCK_ROWS;
-use crate::read::file_source::{Damages, FileSource, Take, UnitReader, told};
+use crate::read::file_source::{Damages, FileSource, Take, UnitReader, guarded, told};
 use crate::read::layout::Layout;
 use crate::read::schema::{Lacking, unify};
 use crate::source::{Flow, Unit};
@@ -88,7 +88,7 @@ fn look(file: &FileRef) -> Result<Opened, DataError> {
     if start.starts_with(MAGIC) {
         return look_at_file(file);
     }
-    let schema = |bytes: Bytes| StreamReader::try_new(bytes.reader(), None).map(|reader| reader.schema());
+    let schema = |bytes: Bytes| guarded(|| StreamReader::try_new(bytes.reader(), None).map(|reader| reader.schema()));
     let found = schema(file.read_start(START)?);
     let found = if found.is_err() && file.size > START { schema(file.read()?) } else { found };
     match found {
@@ -110,7 +110,7 @@ fn look_at_file(file: &FileRef) -> Result<Opened, DataError> {
     let bytes = file.read_range(begin..file.size - 10)?;
     let footer = root_as_footer(&bytes).map_err(|error| damaged(&error))?;
     let schema = footer.schema().ok_or_else(|| damaged(&"there is no schema"))?;
-    let schema = try_fb_to_schema(schema).map_err(|error| damaged(&error))?;
+    let schema = guarded(|| try_fb_to_schema(schema)).map_err(|error| damaged(&error))?;
     Ok(Opened::File {
         schema: Arc::new(schema),
         version: footer.version(),
@@ -149,7 +149,8 @@ impl UnitReader for IpcReader {
                 let damaged = |error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(number), told(error));
                 let read = |block: &Block| -> Result<Buffer, DataError> {
                     let begin = block.offset().max(0) as u64;
-                    let end = begin + block.metaDataLength().max(0) as u64 + block.bodyLength().max(0) as u64;
+                    let length = block.metaDataLength().max(0) as u64 + block.bodyLength().max(0) as u64;
+                    let end = begin.saturating_add(length);
                     if end > file.size {
                         return Err(damaged(&"it goes beyond the end of the file"));
                     }
@@ -160,10 +161,12 @@ impl UnitReader for IpcReader {
                     decoder = decoder.with_projection(columns);
                 }
                 for block in dictionaries {
-                    decoder.read_dictionary(block, &read(block)?).map_err(|error| damaged(&error))?;
+                    let bytes = read(block)?;
+                    guarded(|| decoder.read_dictionary(block, &bytes)).map_err(|why| damaged(&why))?;
                 }
                 let block = &batches[number];
-                let batch = decoder.read_record_batch(block, &read(block)?).map_err(|error| damaged(&error))?;
+                let bytes = read(block)?;
+                let batch = guarded(|| decoder.read_record_batch(block, &bytes)).map_err(|why| damaged(&why))?;
                 match batch {
                     Some(batch) => self.hand_over(file, batch, take).map(drop),
                     None => Ok(()),
@@ -173,10 +176,11 @@ impl UnitReader for IpcReader {
                 let damaged =
                     |number, error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(number), told(error));
                 let columns = self.columns(opened.schema());
-                let reader =
-                    StreamReader::try_new(file.read()?.reader(), columns).map_err(|error| damaged(0, &error))?;
-                for (number, batch) in reader.enumerate() {
-                    let batch = batch.map_err(|error| damaged(number, &error))?;
+                let bytes = file.read()?.reader();
+                let mut reader = guarded(|| StreamReader::try_new(bytes, columns)).map_err(|why| damaged(0, &why))?;
+                let mut number = 0;
+                while let Some(batch) = guarded(|| reader.next().transpose()).map_err(|why| damaged(number, &why))? {
+                    number += 1;
                     if self.hand_over(file, batch, take)? == Flow::Stop {
                         break;
                     }

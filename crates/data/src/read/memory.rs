@@ -6,6 +6,7 @@ use arrow_array::{ArrayRef, FixedSizeListArray, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use serde::Deserialize;
 
+use crate::engine::bytes_of;
 use crate::error::DataError;
 use crate::join::alike;
 use crate::read::BLOCK_ROWS;
@@ -105,7 +106,8 @@ impl Blocks {
         let schema = blocks.first().map_or(schema, RecordBatch::schema);
         let unit = |block: &RecordBatch| Unit {
             rows: Some(block.num_rows() as u64),
-            bytes: block.get_array_memory_size() as u64,
+            // What is in it, and not what was reserved for it: windows must be the same in every process.
+            bytes: bytes_of(block),
             ..Unit::default()
         };
         Ok(Self { units: blocks.iter().map(unit).collect(), schema, blocks })

@@ -112,7 +112,8 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, _options: NumpyOpt
         // The rows of an array in Fortran's order lie all over the file.
         let step = match header.is_fortran && header.shape.len() > 1 {
             true => rows.max(1),
-            false => (UNIT / header.row_bytes().max(1)).max(1) as usize,
+            false if header.row_bytes() == 0 => rows.max(1),
+            false => (UNIT / header.row_bytes()).max(1) as usize,
         };
         for begin in (0..rows).step_by(step) {
             let range = begin..rows.min(begin + step);
@@ -167,7 +168,9 @@ fn parse(text: &str) -> Result<Header, String> {
     };
     let descr = after("descr")?;
     let descr = descr.strip_prefix('\'').and_then(|rest| rest.split('\'').next()).ok_or("its rows are structures")?;
-    let (order, name) = descr.split_at(descr.len().min(1));
+    // A damaged one may begin with a character of several bytes.
+    let (order, name) =
+        descr.split_at_checked(descr.len().min(1)).ok_or_else(|| format!("its elements are `{descr}`"))?;
     let (element, stored, width) = parse_element(name).ok_or_else(|| match name {
         "O" => format!("its elements are `{descr}`, Python objects, which are not unpickled"),
         _ => format!("its elements are `{descr}`, not numbers, truth values, times or texts"),
@@ -184,8 +187,12 @@ fn parse(text: &str) -> Result<Header, String> {
     if shape.len() > 1 && matches!(stored, Stored::Text | Stored::Bytes) {
         return Err("it has texts in more than one axis".to_owned());
     }
-    let bytes = shape.iter().try_fold(width, |bytes: usize, length| bytes.checked_mul(*length));
-    match bytes.is_some_and(|bytes| bytes as u64 <= 1 << 50) && shape[1..].iter().product::<usize>() < 1 << 31 {
+    // An axis of length 0 must not hide that the others are too long to be multiplied.
+    let product = |lengths: &[usize], from: usize| {
+        lengths.iter().try_fold(from, |bytes: usize, length| bytes.checked_mul((*length).max(1)))
+    };
+    let fits = |most: u64, product: Option<usize>| product.is_some_and(|product| product as u64 <= most);
+    match fits(1 << 50, product(&shape, width.max(1))) && fits((1 << 31) - 1, product(&shape[1..], 1)) {
         true => Ok(Header { element, stored, width, is_big_endian: order == ">", is_fortran, shape, begin: 0 }),
         false => Err(format!("its shape {shape:?} is too large")),
     }

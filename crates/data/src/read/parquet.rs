@@ -110,8 +110,8 @@ pub(crate) fn open(
 fn read_metadata(file: &FileRef) -> Result<ArrowReaderMetadata, DataError> {
     let tail = file.size.saturating_sub(TAIL)..file.size;
     let input = Input::open(file, vec![tail])?;
-    ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()).map_err(|error| {
-        let why = if file.size == 0 { "it is empty".to_owned() } else { error.to_string() };
+    guarded(|| ArrowReaderMetadata::load(&input, ArrowReaderOptions::new())).map_err(|error| {
+        let why = if file.size == 0 { "it is empty".to_owned() } else { error };
         DataError::damaged(&file.name, Some("its metadata".to_owned()), why)
     })
 }
@@ -214,17 +214,20 @@ impl ParquetReader {
         let row_group = metadata.metadata().row_group(group);
         let rows = row_group.num_rows();
         let bytes: u64 = chunks(row_group, &mask).map(decoded).sum();
-        let ranges = chunks(row_group, &mask).map(|chunk| {
-            let (start, length) = chunk.byte_range();
-            start..start + length
-        });
-        let input = Input::open(&self.files[index], ranges.collect())?;
-        let mut blocks = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
+        let ranges = || {
+            chunks(row_group, &mask).map(|chunk| {
+                let (start, length) = chunk.byte_range();
+                start..start.saturating_add(length)
+            })
+        };
+        // Where a column is said to begin before the file does, its range is a panic.
+        let ranges = guarded(|| Ok::<_, DataError>(ranges().collect())).map_err(|why| damaged(&why))?;
+        let input = Input::open(&self.files[index], ranges)?;
+        let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
             .with_row_groups(vec![group])
             .with_projection(mask)
-            .with_batch_size(block_rows(rows.max(0) as u64, bytes))
-            .build()
-            .map_err(|error| damaged(&error))?;
+            .with_batch_size(block_rows(rows.max(0) as u64, bytes));
+        let mut blocks = guarded(|| builder.build()).map_err(|why| damaged(&why))?;
         while let Some(block) = guarded(|| blocks.next().transpose()).map_err(|why| damaged(&why))? {
             if take(block)? == Flow::Stop {
                 break;

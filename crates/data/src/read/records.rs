@@ -13,8 +13,9 @@ use crate::files::FileRef;
 use crate::read::compression::Compression;
 use crate::source::Unit;
 
-/// The length of a unit of a file that is not compressed.
-const UNIT: u64 = 32 << 20;
+/// The length of a unit of a file that is not compressed. How many rows it has is not known: what ranks have left of such units at the end of an
+/// epoch is read by all of them.
+const UNIT: u64 = 4 << 20;
 /// What is looked through, or unpacked, at a time.
 const PIECE: usize = 8 << 20;
 const NEAR: u64 = 256 << 10;

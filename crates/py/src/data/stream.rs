@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
-use carril_data::mapper::{self, Mapper, Pool};
-use carril_data::order::Position;
+use carril_data::mapper::{self, Pool};
 use carril_data::read::ReadSpec;
 use carril_data::read::memory::Blocks;
 use carril_data::{Columns, DataError, NextBatch, Pass, PassSpec, Pipeline, Selection, Subset};
@@ -19,13 +18,13 @@ use pyo3::types::{PyDict, PyList};
 use super::block::{Block, failed, schema_of};
 
 /// How long Ctrl-C may go unnoticed.
-const POLL: Duration = Duration::from_millis(100);
+pub(super) const POLL: Duration = Duration::from_millis(100);
 
 #[pyclass(frozen, module = "carril._native")]
 pub struct Source {
     pub inner: Arc<dyn carril_data::Source>,
     /// Every batch of it is in memory of its own.
-    is_own: bool,
+    pub(super) is_own: bool,
 }
 
 #[pymethods]
@@ -118,21 +117,17 @@ impl Transform {
         }
     }
 
-    /// Of processes: for each its socket, and the memory that it is given and gives. The descriptors are ours from now on.
+    /// Of so many processes, forked by the one at the other end of a socket. The descriptor is ours from now on.
     #[staticmethod]
-    fn pool(processes: Vec<(i32, i32, i32)>, keeps_rows: bool) -> Self {
-        // SAFETY: the caller has detached them from its own objects.
-        let owned = |descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) };
-        let mapper = |(socket, given, made)| Mapper {
-            socket: owned(socket).into(),
-            given: owned(given).into(),
-            made: owned(made).into(),
-        };
-        Self { inner: Arc::new(Pool::new(processes.into_iter().map(mapper).collect(), keeps_rows)) }
+    fn pool(py: Python<'_>, control: i32, processes: usize, keeps_rows: bool) -> PyResult<Self> {
+        // SAFETY: the caller has detached it from its own object.
+        let control = unsafe { OwnedFd::from_raw_fd(control) };
+        let pool = Pool::start(control.into(), processes, keeps_rows).map_err(|error| failed(py, error))?;
+        Ok(Self { inner: Arc::new(pool) })
     }
 }
 
-fn pipeline(source: &Source, transforms: &[PyRef<'_, Transform>]) -> Pipeline {
+pub(super) fn pipeline(source: &Source, transforms: &[PyRef<'_, Transform>]) -> Pipeline {
     Pipeline {
         source: source.inner.clone(),
         transforms: transforms.iter().map(|transform| transform.inner.clone()).collect(),
@@ -140,7 +135,7 @@ fn pipeline(source: &Source, transforms: &[PyRef<'_, Transform>]) -> Pipeline {
 }
 
 /// What a function has made is in memory of its own.
-fn makes_own(transforms: &[PyRef<'_, Transform>]) -> bool {
+pub(super) fn makes_own(transforms: &[PyRef<'_, Transform>]) -> bool {
     transforms.iter().any(|transform| !transform.inner.shares_memory())
 }
 
@@ -202,10 +197,10 @@ impl Stream {
         }
     }
 
-    /// What was handed over: pieces, rows of the next that are done with, and rows of what came out behind those.
-    fn position(&self) -> (u64, u64, u64) {
-        let Position { pieces, done, rows } = self.pass().position();
-        (pieces, done, rows)
+    /// How many pieces were handed over.
+    #[getter(done)]
+    fn pieces_done(&self) -> u64 {
+        self.pass().position().pieces
     }
 
     #[getter]
@@ -213,25 +208,8 @@ impl Stream {
         self.pass().bytes_in_memory()
     }
 
-    /// Whether nothing more has to be read for it.
-    #[getter]
-    fn is_read(&self) -> bool {
-        self.pass().is_read()
-    }
-
-    #[getter]
-    fn is_counted(&self) -> bool {
-        self.pass().is_counted
-    }
-
     #[getter]
     fn pieces(&self) -> usize {
         self.pass().pieces
-    }
-
-    /// Rows that nobody gets, because they do not fill a row for each rank.
-    #[getter]
-    fn rest(&self) -> u64 {
-        self.pass().rest
     }
 }

@@ -1,0 +1,252 @@
+//! SHARD-1, SHARD-3 and SHARD-5 on the whole way from units to batches: random data, budgets, numbers of ranks, sizes of batches, policies and
+//! kills, with real threads, windows and boards.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_select::filter::filter_record_batch;
+use carril_data::order::Shuffle;
+use carril_data::{
+    Cut, DataError, Flow, MARK, Pipeline, Progress, Shard, ShardOptions, Source, Transform, Uneven, Unit,
+};
+use proptest::prelude::*;
+
+/// Numbers in a row, in units that say how many they have or not.
+struct Numbers {
+    units: Vec<Unit>,
+    begins: Vec<(i64, i64)>,
+}
+
+impl Numbers {
+    /// `units` are rows and what they are said to take, in megabytes: so windows are of several.
+    fn new(units: &[(u64, u64)], counted: bool) -> Self {
+        let mut next = 0;
+        let begins = units.iter().map(|(rows, _)| {
+            next += *rows as i64;
+            (next - *rows as i64, next)
+        });
+        let begins = begins.collect();
+        let unit = |(rows, size): &(u64, u64)| Unit { rows: counted.then_some(*rows), bytes: size << 20, held: 0 };
+        Self { units: units.iter().map(unit).collect(), begins }
+    }
+}
+
+fn schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![Field::new("id", DataType::Int64, false)]))
+}
+
+impl Source for Numbers {
+    fn schema(&self) -> SchemaRef {
+        schema()
+    }
+
+    fn units(&self) -> &[Unit] {
+        &self.units
+    }
+
+    fn read(&self, unit: usize, take: &mut dyn FnMut(RecordBatch) -> Result<Flow, DataError>) -> Result<(), DataError> {
+        let (begin, end) = self.begins[unit];
+        for from in (begin..end).step_by(13) {
+            let column: ArrayRef = Arc::new(Int64Array::from_iter_values(from..end.min(from + 13)));
+            if take(RecordBatch::try_new(schema(), vec![column])?)? == Flow::Stop {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the rows below a number, and every third of the others.
+struct Below(i64);
+
+impl Below {
+    fn keeps(&self, row: i64) -> bool {
+        row < self.0 || row % 3 == 0
+    }
+}
+
+impl Transform for Below {
+    fn apply(&self, block: RecordBatch) -> Result<Vec<RecordBatch>, DataError> {
+        let rows = block.column(0).as_primitive::<Int64Type>().values();
+        let mask: Vec<bool> = rows.iter().map(|row| self.keeps(*row)).collect();
+        Ok(vec![filter_record_batch(&block, &BooleanArray::from(mask))?])
+    }
+
+    fn keeps_rows(&self) -> bool {
+        false
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Data {
+    units: Vec<(u64, u64)>,
+    counted: bool,
+    below: Option<i64>,
+    shuffle: Shuffle,
+    seed: u64,
+    local_shuffle: Option<usize>,
+    uneven: Uneven,
+}
+
+impl Data {
+    fn pipeline(&self) -> Pipeline {
+        let transform = |below: i64| Arc::new(Below(below)) as Arc<dyn Transform>;
+        Pipeline {
+            source: Arc::new(Numbers::new(&self.units, self.counted)),
+            transforms: self.below.map(transform).into_iter().collect(),
+        }
+    }
+
+    fn rows(&self) -> Vec<i64> {
+        let all: u64 = self.units.iter().map(|(rows, _)| rows).sum();
+        (0..all as i64).filter(|row| self.below.is_none_or(|below| Below(below).keeps(*row))).collect()
+    }
+}
+
+/// One life of a group of ranks: its budget, and after how many batches each it is killed.
+#[derive(Clone, Debug)]
+struct Life {
+    world: usize,
+    budget: u64,
+    batch: usize,
+    batches: u64,
+}
+
+/// What a rank was handed before it was killed, and what it saved.
+struct Rank {
+    rows: Vec<i64>,
+    handed: u64,
+    /// What it was handed of the epoch after the one that it began in.
+    next: Vec<i64>,
+    saved: Progress,
+}
+
+fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progress>], epochs: u64) -> Vec<Rank> {
+    // A kill takes the whole group: nobody leaves before the others.
+    let group = Arc::new(Barrier::new(life.world));
+    let ranks: Vec<_> = (0..life.world)
+        .map(|rank| {
+            let group = group.clone();
+            let options = ShardOptions {
+                name: "train".to_owned(),
+                shuffle: data.shuffle,
+                seed: data.seed,
+                world: life.world,
+                rank,
+                uneven: data.uneven,
+                deals_rest: false,
+                meeting: Some(place.to_owned()),
+                multiple: 1,
+                threads: 1 + rank % 2,
+                budget: life.budget,
+                warn: |_| (),
+            };
+            let shard = Shard::new(data.pipeline(), options, saved).unwrap();
+            let cut = Cut { batch_size: Some(life.batch), drop_last: false, local_shuffle: data.local_shuffle };
+            let most = life.batches;
+            thread::spawn(move || {
+                let mut rank = Rank { rows: Vec::new(), handed: 0, next: Vec::new(), saved: shard.progress() };
+                for number in 0..epochs {
+                    let mut epoch = shard.begin(cut).unwrap();
+                    while rank.handed < most {
+                        let Some(batch) = epoch.next_batch().unwrap() else { break };
+                        rank.handed += 1;
+                        rank.saved = shard.progress();
+                        let ids = batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+                        let padded = batch.column_by_name(MARK).map(|mark| mark.as_boolean().clone());
+                        let is_own = |row: usize| padded.as_ref().is_none_or(|padded| !padded.value(row));
+                        let own = (0..ids.len()).filter(|row| is_own(*row)).map(|row| ids[row]);
+                        if number == 0 { &mut rank.rows } else { &mut rank.next }.extend(own);
+                    }
+                    group.wait();
+                    if rank.handed == most {
+                        break;
+                    }
+                    rank.saved = shard.progress();
+                }
+                rank
+            })
+        })
+        .collect();
+    ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+}
+
+fn lives() -> impl Strategy<Value = Vec<Life>> {
+    let life = (1usize..6, 20u32..30, 1usize..20, 0u64..9).prop_map(|(world, budget, batch, batches)| Life {
+        world,
+        budget: 1 << budget,
+        batch,
+        batches,
+    });
+    prop::collection::vec(life, 1..5)
+}
+
+fn data() -> impl Strategy<Value = Data> {
+    (
+        prop::collection::vec((0u64..60, 0u64..6), 0..14),
+        any::<bool>(),
+        prop::option::of(0i64..300),
+        prop_oneof![Just(Shuffle::None), Just(Shuffle::Units), Just(Shuffle::Rows)],
+        any::<u64>(),
+        prop_oneof![3 => Just(None), 1 => (1usize..40).prop_map(Some)],
+        prop_oneof![3 => Just(Uneven::Drop), 1 => Just(Uneven::Pad)],
+    )
+        .prop_map(|(units, counted, below, shuffle, seed, local_shuffle, uneven)| Data {
+            units,
+            counted,
+            below,
+            shuffle,
+            seed,
+            local_shuffle,
+            uneven,
+        })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn each_row_is_handed_over_once_per_epoch_through_kills_and_resizes(data in data(), lives in lives()) {
+        let directory = tempfile::tempdir().unwrap();
+        let mut seen: BTreeMap<i64, u32> = BTreeMap::new();
+        let mut saved: Vec<Option<Progress>> = Vec::new();
+        let mut world = 1;
+        let last = lives.len() - 1;
+        for (number, life) in lives.iter().enumerate() {
+            let life = Life { batches: if number == last { u64::MAX } else { life.batches }, ..life.clone() };
+            let place = directory.path().join(format!("{number}"));
+            // The last of them reads another epoch, of which nothing is missing either.
+            let ranks = live(&data, &life, &place, &saved, if number == last { 2 } else { 1 });
+            prop_assert!(ranks.iter().all(|rank| rank.handed == ranks[0].handed), "SHARD-3");
+            world = life.world;
+            let is_ended = life.batches == u64::MAX || ranks.iter().any(|rank| rank.handed < life.batches);
+            for row in ranks.iter().flat_map(|rank| &rank.rows) {
+                *seen.entry(*row).or_default() += 1;
+            }
+            if life.batches == u64::MAX {
+                let mut next: Vec<i64> = ranks.iter().flat_map(|rank| rank.next.clone()).collect();
+                next.sort_unstable();
+                prop_assert!(next.windows(2).all(|pair| pair[0] < pair[1]), "no row twice in the next epoch");
+                let all = data.rows().len();
+                prop_assert!(all - next.len() < if data.uneven == Uneven::Drop { world } else { 1 }, "{} of {all}", next.len());
+            }
+            if is_ended {
+                break;
+            }
+            saved = ranks.into_iter().map(|rank| Some(rank.saved)).collect();
+            // As it goes to a manifest and back.
+            saved = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
+        }
+        prop_assert!(seen.values().all(|times| *times == 1), "twice: {seen:?}");
+        let rows = data.rows();
+        let most = if data.uneven == Uneven::Drop { world } else { 1 };
+        let missing: Vec<&i64> = rows.iter().filter(|row| !seen.contains_key(row)).collect();
+        prop_assert!(missing.len() < most, "{} of {} are missing: {missing:?}", missing.len(), rows.len());
+        prop_assert_eq!(seen.len() + missing.len(), rows.len());
+    }
+}

@@ -1,0 +1,187 @@
+"""Damaged files of every format: what is wrong is one of our errors, and never a panic, whatever was damaged.
+
+Each file is damaged in many ways: bytes that are others, a stretch that is missing or is there twice, an end that is cut off. The seed is printed
+with the one that fails.
+"""
+
+import io
+import json
+import random
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from carril import data
+from carril._native import panic
+from carril.exceptions import CarrilError, InternalError
+
+TIMES = 150
+
+
+def _table() -> pyarrow.Table:
+    rows = 200
+    return pyarrow.table(
+        {
+            "id": list(range(rows)),
+            "text": [f"row {row}" * (row % 3) for row in range(rows)],
+            "list": [[row] * (row % 4) for row in range(rows)],
+            "x": [None if row % 5 == 0 else row / 3 for row in range(rows)],
+        }
+    )
+
+
+def _parquet() -> bytes:
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(_table(), out, row_group_size=60)
+    return out.getvalue()
+
+
+def _ipc() -> bytes:
+    out = io.BytesIO()
+    pyarrow.feather.write_feather(_table(), out, compression="zstd")
+    return out.getvalue()
+
+
+def _numpy() -> bytes:
+    out = io.BytesIO()
+    numpy.save(out, numpy.arange(300, dtype="<f4").reshape(100, 3))
+    return out.getvalue()
+
+
+def _numpy_texts() -> bytes:
+    out = io.BytesIO()
+    numpy.save(out, numpy.array(["a", "bc", "äö"] * 20))
+    return out.getvalue()
+
+
+def _csv() -> bytes:
+    lines = ["id,text,day,x", *(f'{row},"a ""b"",{row}\n",2024-01-{row % 28 + 1:02},{row / 7}' for row in range(100))]
+    return "\n".join(lines).encode()
+
+
+def _json() -> bytes:
+    rows = [{"id": row, "text": "ä" * (row % 5), "inner": {"x": [row, None]}} for row in range(100)]
+    return "\n".join(json.dumps(row) for row in rows).encode()
+
+
+def _text() -> bytes:
+    return "\n".join(f"line {row} äöü" for row in range(100)).encode()
+
+
+def _masked(content: bytes) -> bytes:
+    """The checksum that a record has. Where it is wrong nothing is decoded: damage is done before it is made."""
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = table[(crc ^ byte) & 255] ^ crc >> 8
+    crc ^= 0xFFFFFFFF
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _record(content: bytes) -> bytes:
+    length = struct.pack("<Q", len(content))
+    return length + _masked(length) + content + _masked(content)
+
+
+# {"x": [3, 5]} as `tf.train.Example`.
+_EXAMPLE = bytes.fromhex("0a0d0a0b0a0178120 61a040a020305".replace(" ", ""))
+
+
+def _tfrecord() -> bytes:
+    return _record(_EXAMPLE) * 5
+
+
+def _tar() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for sample in range(5):
+            for ending, content in (("json", b'{"a": 1}'), ("cls", b"3"), ("txt", b"text"), ("png", _image("PNG"))):
+                member = tarfile.TarInfo(f"{sample:03}.{ending}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return out.getvalue()
+
+
+def _image(kind: str, **options: object) -> bytes:
+    out = io.BytesIO()
+    pixels = numpy.arange(24 * 20 * 3, dtype="u4").reshape(24, 20, 3).astype("u1")
+    Image.fromarray(pixels).save(out, kind, **options)
+    return out.getvalue()
+
+
+FORMATS: dict[str, tuple[str, Callable[[], bytes], Callable[[str], data.Dataset]]] = {
+    "parquet": ("parquet", _parquet, data.read_parquet),
+    "ipc": ("arrow", _ipc, data.read_ipc),
+    "numpy": ("npy", _numpy, data.read_numpy),
+    "numpy of texts": ("npy", _numpy_texts, data.read_numpy),
+    "csv": ("csv", _csv, data.read_csv),
+    "json": ("json", _json, data.read_json),
+    "text": ("txt", _text, data.read_text),
+    "tfrecord": ("tfrecords", _tfrecord, data.read_tfrecords),
+    "webdataset": ("tar", _tar, data.read_webdataset),
+    "png": ("png", lambda: _image("PNG"), data.read_images),
+    "jpeg": ("jpg", lambda: _image("JPEG"), data.read_images),
+    "progressive jpeg": ("jpg", lambda: _image("JPEG", progressive=True), data.read_images),
+    "gif": ("gif", lambda: _image("GIF"), data.read_images),
+    "webp": ("webp", lambda: _image("WEBP", lossless=True), data.read_images),
+    "lossy webp": ("webp", lambda: _image("WEBP"), data.read_images),
+    "tiff": ("tiff", lambda: _image("TIFF", compression="tiff_lzw"), data.read_images),
+    "bmp": ("bmp", lambda: _image("BMP"), data.read_images),
+}
+
+
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    made = bytearray(content)
+    for _ in range(dice.choice([1, 1, 2, 8])):
+        # What says how the rest is to be read stands at the beginning or at the end.
+        near = min(len(made), 160)
+        at = dice.choice([dice.randrange(len(made)), dice.randrange(near), len(made) - 1 - dice.randrange(near)])
+        what = dice.randrange(5)
+        if what <= 2:
+            made[at] = dice.choice([0, 0xFF, 0x80, made[at] ^ 1 << dice.randrange(8), dice.randrange(256)])
+        elif what == 3:
+            made[at : at + dice.randrange(1, 40)] = made[at : at + dice.randrange(0, 40)]
+        else:
+            del made[at + 1 + dice.randrange(len(made)) :]
+    return bytes(made)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_damaged_file_is_one_of_our_errors(name: str, tmp_path: Path) -> None:
+    ending, make, read = FORMATS[name]
+    whole = make()
+    path = tmp_path / f"file.{ending}"
+    path.write_bytes(whole)
+    assert read(str(path)).count() > 0, "the file that is damaged is one that can be read"
+    failed = 0
+    for seed in range(TIMES):
+        dice = random.Random(f"{name} {seed}")
+        content = _record(damaged(_EXAMPLE, dice)) if name == "tfrecord" and seed % 2 else damaged(whole, dice)
+        path.write_bytes(content)
+        try:
+            read(str(path)).take_all()
+        except CarrilError as error:
+            assert not isinstance(error, InternalError), f"seed {seed}: {error}"
+            failed += 1
+        except Exception as error:
+            pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
+    assert failed > 0 or name in ("text", "gif", "bmp"), "some damage is noticed"
+
+
+def test_a_panic_of_ours_is_one_of_our_exceptions() -> None:
+    with pytest.raises(InternalError, match="a bug of ours: on purpose") as caught:
+        panic("on purpose")
+    assert isinstance(caught.value, Exception)
+    assert (caught.value.code, caught.value.origin) == ("internal", "carril")
