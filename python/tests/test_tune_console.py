@@ -1,6 +1,7 @@
 """What an experiment shows: in place on a terminal, now and then in a log, in a cell of a notebook."""
 
 import inspect
+import math
 import re
 import time
 from typing import Any
@@ -127,7 +128,8 @@ def test_what_runs_is_first_then_a_few_that_wait_then_the_best() -> None:
     assert [trial.number for trial in trials.shown(10)] == [30, 31, 32, 33, 34, 35, 60, 29, 28, 27]
     assert [trial.number for trial in trials.shown(4)] == [30, 31, 32, 34], "one that waits is always there"
     assert [trial.number for trial in trials.shown(3, by_metric=True)] == [60, 29, 28]
-    assert trials.counts == {"running": 4, "paused": 1, "pending": 26, "terminated": 30, "error": 0}
+    counts = {state: count for state, count in trials.counts.items() if count}
+    assert counts == {"running": 4, "paused": 1, "pending": 26, "terminated": 30}
     assert len(trials) == 61 and trials.get(60) == view(60, "paused", 0.001)
 
 
@@ -158,10 +160,74 @@ def test_ranks_are_those_of_a_sort_after_any_changes() -> None:
         number = chance.randrange(100)
         last[number] = chance.choice([0.0, 0.5, float("nan"), float("inf"), chance.random()])
         trials.put(view(number, chance.choice(["running", "paused", "terminated"]), last[number]))
-    expected = sorted((loss, number) for number, loss in last.items() if loss == loss)
+    expected = sorted((loss, number) for number, loss in last.items() if math.isfinite(loss))
     ranked = [trial.number for trial in trials.shown(len(expected), by_metric=True)]
     assert ranked == [number for _, number in expected]
     assert sum(trials.counts.values()) == len(trials) == len(last)
+
+
+def test_a_value_that_is_not_finite_is_never_the_best_and_a_report_may_lack_it() -> None:
+    trials = Trials("loss", "min")
+    trials.put(view(0, "running", 0.5))
+    trials.put(view(1, "running", float("-inf")))
+    trials.put(view(2, "running", float("nan")))
+    assert [trial.number for trial in [trials.best()] if trial is not None] == [0]
+    lacking = view(0, "running", 0.5)._replace(metrics={"other": 1, "training_iteration": 2}, iterations=2)
+    trials.put(lacking)
+    best = trials.best()
+    assert best is not None and best.number == 0 and best.metrics is not None and best.metrics["loss"] == 0.5
+
+
+def test_a_trial_that_was_stopped_early_looks_different(capsys: pytest.CaptureFixture[str]) -> None:
+    shows = console(total=3)
+    shows.trial(view(0, "terminated", 0.5, 9))
+    shows.trial(view(1, "stopped", 0.7, 3))
+    shows.trial(view(2, "unfinished", 0.9, 1))
+    shows.finished(Summary("stopped", 7.25, "enough"))
+    lines = shown(capsys)
+    assert lines[0] == "carril: `search` stopped: 2 of 3 trials done, 1 stopped early, 1 unfinished in 7.2 s: enough"
+    assert [line.split()[1] for line in lines[2:5]] == ["terminated", "stopped", "unfinished"]
+
+
+def test_the_prefix_that_all_parameters_share_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    shows = console()
+    for number in range(2):
+        config = {"train_loop_config": {"lr": number, "opt": {"name": f"o{number}"}, "epochs": 3}}
+        shows.trial(view(number, "terminated", number + 1.0)._replace(config=config))
+    shows.finished(Summary("finished", 1.0))
+    lines = shown(capsys)
+    assert lines[1].split()[:4] == ["trial", "state", "lr", "opt/name"]
+    assert lines[4] == "  best        loss 1 · train_3f2a1_00000 · report 1 · lr 0 · opt/name o0"
+
+
+def test_what_is_left_follows_from_the_median_and_from_what_runs() -> None:
+    shows = TuneConsole("search", "/results/search", "loss", "min", total=10, longest=20, verbose=0)
+    seen = shows._view
+    seen.trials.put(view(0, "running", 0.5, 5))
+    assert seen.remaining() == (40 - 10) + 9 * 40, "none has ended: 5 of 20 reports took 10 s"
+    for number, iterations in ((1, 10), (2, 15), (3, 20)):
+        seen.trials.put(view(number, "terminated", 0.5, iterations))
+    seen.trials.put(view(4, "running", 0.5, 10))
+    assert seen.trials.median_seconds == 30
+    assert seen.remaining() == ((30 - 10) + (30 - 20) + 5 * 30) / 2
+    assert seen.facts()[-2:] == ["about 1:30 left", "median 30.0 s a trial"]
+    seen.total = None
+    assert seen.remaining() is None and seen.facts()[-2].endswith("trials"), "there is no end, and there is a rate"
+    seen.state = "finished"
+    assert seen.facts() == ["3 trials done", "2 running"]
+
+
+def test_trials_that_ended_before_this_start_count(capsys: pytest.CaptureFixture[str]) -> None:
+    shows = console(total=4)
+    shows.known([view(0, "terminated", 0.1), view(1, "error", 0.9)])
+    shows.trial(view(2, "running", 0.5))
+    assert shows._view.facts()[:3] == ["2 of 4 trials done", "1 running", "1 failed"]
+    assert "loss 0.1" in shows._view.best()
+    shows.settled([view(number, "terminated", 0.4 - number / 10) for number in range(4)])
+    shows.finished(Summary("finished", 1.0))
+    lines = shown(capsys)
+    assert lines[0] == "carril: `search` finished: 4 of 4 trials done in 1.0 s"
+    assert lines[6].startswith("  best        loss 0.1 · train_3f2a1_00003")
 
 
 def test_without_a_metric_the_last_to_end_are_shown() -> None:
@@ -418,7 +484,7 @@ def test_on_a_terminal_the_trials_stand_in_place(terminals: Terminals, scripts: 
     terminal.wait_for("2/2 CPU")
     head, facts, best, *table = block(terminal)
     assert re.fullmatch(r"carril 0:\d\d · running · 2/2 CPU · search", head)
-    assert facts == "  30 of 40 trials done · 2 running · 1 pending"
+    assert facts.startswith("  30 of 40 trials done · 2 running · 1 pending · about 0:")
     assert best == "  best: loss 0.03333 · train_3f2a1_00029 · report 3 · lr 2.9 · net/act tanh"
     assert [line.split()[:4] for line in table[:5]] == [
         ["trial", "state", "lr", "net/act"],

@@ -1,5 +1,7 @@
 //! The experiment machine: scripts of what happens, and what it wants done.
 
+use std::collections::BTreeMap;
+
 use carril_core::tune::experiment::{
     Answer, Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, ExperimentOptions, Judged, Question, Record,
     Resuming, RunEnd, Verdict,
@@ -376,7 +378,7 @@ fn what_is_interrupted_has_not_ended_and_goes_on_when_the_records_are_replayed()
         let scheduler = AnyScheduler::Asha(Asha::new(options).unwrap());
         Experiment::new(ExperimentOptions::default(), Some(basic(6)), Some(scheduler))
     };
-    again.machine.replay(records, Resuming::default());
+    again.machine.replay(records, BTreeMap::new(), Resuming::default());
     again.places = 2;
     (again.running, again.waiting, again.records) = (Vec::new(), Vec::new(), Vec::new());
     again.tell(ExperimentEvent::Begun);
@@ -385,6 +387,81 @@ fn what_is_interrupted_has_not_ended_and_goes_on_when_the_records_are_replayed()
         assert_eq!(again.machine.config(*trial), world.machine.config(*trial));
     }
     assert!(again.running.contains(&TrialId(0)));
+}
+
+fn replayed(world: &World, keep: impl Fn(&Record) -> bool) -> Vec<(Record, Option<Metrics>)> {
+    world.records.iter().filter(|record| keep(record)).cloned().map(|record| (record, None)).collect()
+}
+
+fn ends(world: &World) -> Vec<(u64, String, bool)> {
+    let ended = world.records.iter().filter_map(|record| match record {
+        Record::Ended(ended) => Some((ended.trial.0, ended.reason.clone(), ended.early)),
+        _ => None,
+    });
+    ended.collect()
+}
+
+#[test]
+fn a_run_that_ended_unheard_is_the_end_of_its_trial_with_what_it_had_reported() {
+    let metric = || ExperimentOptions { metric: Some(("loss".into(), Mode::Min)), ..ExperimentOptions::default() };
+    let world = World::fifo(2, 3, metric());
+    let records = replayed(&world, |_| true);
+    let machine = || Experiment::new(metric(), Some(basic(3)), Some(AnyScheduler::Fifo(Fifo::default())));
+    let mut again = machine();
+    let runs_ended = BTreeMap::from([(TrialId(0), RunEnd::Finished), (TrialId(1), RunEnd::Failed("no luck".into()))]);
+    again.replay(records.clone(), runs_ended, Resuming::default());
+    let last = Metrics(vec![("loss".into(), Value::Float(0.5))]);
+    again.set_reached(TrialId(0), last, true);
+    let world = World::with_ahead(1, 3, again);
+    assert_eq!(ends(&world), [(0, "the function returned".into(), false), (1, "it failed".into(), false)]);
+    assert!(world.end.is_none() && world.running == [TrialId(2)], "what is left goes on: {:?}", world.end);
+
+    // One that resumes at its last step returns without another report.
+    let mut again = machine();
+    again.replay(records, BTreeMap::new(), Resuming::default());
+    again.set_reached(TrialId(0), Metrics(vec![("loss".into(), Value::Float(0.5))]), true);
+    let mut world = World::with_ahead(1, 3, again);
+    world.finish(0);
+    assert!(world.end.is_none(), "the metric was reported: {:?}", world.end);
+}
+
+#[test]
+fn what_a_scheduler_has_decided_is_done_by_the_head_that_resumes() {
+    let mut world = asha(3, 6);
+    world.report(0, 1.0);
+    world.report(1, 1.0);
+    assert_eq!(world.report(2, 9.0), Verdict::Stop);
+    let before = ends(&world);
+    assert!(before.iter().any(|(trial, _, early)| *trial == 2 && *early), "{before:?}");
+    let options = AshaOptions { max_t: 9.0, reduction_factor: 3.0, ..AshaOptions::new(target()) };
+    let scheduler = AnyScheduler::Asha(Asha::new(options).unwrap());
+    let mut again = Experiment::new(ExperimentOptions::default(), Some(basic(6)), Some(scheduler));
+    let is_told = |record: &Record| !matches!(record, Record::Ended(_) | Record::Chosen { trial: TrialId(3..) });
+    again.replay(replayed(&world, is_told), BTreeMap::new(), Resuming::default());
+    let again = World::new(2, again);
+    assert_eq!(ends(&again), before, "it is stopped, and not run again");
+    assert!(!again.running.contains(&TrialId(2)));
+}
+
+#[test]
+fn a_trial_whose_record_is_lost_keeps_its_number_and_its_config() {
+    let world = World::fifo(4, 4, ExperimentOptions::default());
+    for known in [true, false] {
+        let found = |record: &Record| match record {
+            Record::Made { trial, config, .. } if trial.0 == 1 => {
+                Record::Found { trial: *trial, config: known.then(|| config.clone()) }
+            }
+            other => other.clone(),
+        };
+        let records = world.records.iter().map(|record| (found(record), None)).collect();
+        let fifo = AnyScheduler::Fifo(Fifo::default());
+        let mut again = Experiment::new(ExperimentOptions::default(), Some(basic(4)), Some(fifo));
+        again.replay(records, BTreeMap::new(), Resuming::default());
+        assert_eq!(again.len(), 4);
+        for trial in (0..4).map(TrialId) {
+            assert_eq!(again.config(trial), world.machine.config(trial), "{trial:?}");
+        }
+    }
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod records;
 mod talking;
 mod waiting;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use carril_core::tune::TrialId;
@@ -13,7 +14,7 @@ use carril_core::tune::experiment::{
 };
 use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
-use carril_store::Storage;
+use carril_store::{RECOVERED, Reached, Recovered, Storage};
 use carril_types::{ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value};
 
 use self::names::{Directories, Names, leaves, policy_line};
@@ -25,8 +26,8 @@ use crate::watchers::Watchers;
 
 pub(crate) use self::talking::answer_of;
 
-/// Watchers that do not want every report are told of a trial's last one this often, in seconds.
-const PROGRESS_EVERY: f64 = 0.2;
+/// Watchers that do not want every report are told of a trial's last one this often.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 /// How often the owner's record is renewed.
 pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(10);
 
@@ -41,7 +42,9 @@ struct Known {
     /// A checkpoint of another trial is being copied to it; what is to be done then.
     adopting: bool,
     waits_for_adoption: Option<(Option<Resources>, u64)>,
-    last_progress: f64,
+    last_progress: Option<Duration>,
+    /// A report that came too soon after the one before to be told.
+    untold: Option<v1::Progress>,
     last: Metrics,
     iterations: u64,
     seconds: f64,
@@ -80,10 +83,14 @@ pub(crate) struct ExperimentRun {
     waiting: Waiting,
     pub wishes: Vec<Wish>,
     started: f64,
+    /// The same by the clock that nobody sets.
+    began: Duration,
     status: RunStatus,
     pub ended: bool,
     forced: bool,
     live: std::collections::BTreeSet<RunId>,
+    /// Trials with a report that was not told yet.
+    untold: BTreeSet<TrialId>,
 }
 
 impl ExperimentRun {
@@ -92,7 +99,7 @@ impl ExperimentRun {
         spec: ExperimentSpec,
         request: v1::ExperimentRequest,
         opened: ExperimentOpened,
-        now: f64,
+        (now, began): (f64, Duration),
     ) -> Result<Self, Failure> {
         let constants: Vec<Value> = request.constants.unwrap_or_default().items.into_iter().map(Into::into).collect();
         let wrong = |text: String| Failure::new(ErrorCode::InvalidConfig, text);
@@ -116,21 +123,38 @@ impl ExperimentRun {
             waiting: Waiting::default(),
             wishes: Vec::new(),
             started: now,
+            began,
             status: RunStatus::Running,
             ended: false,
             forced: false,
             live: Default::default(),
+            untold: BTreeSet::new(),
             spec,
         };
-        run.restore(opened.lines);
+        if opened.unreadable > 0 {
+            run.warn(format!("{} of `trials.jsonl` could not be read, and were left out", lines(opened.unreadable)));
+        }
+        run.restore(opened.before, !constants.is_empty())?;
         Ok(run)
     }
 
-    /// What earlier heads have done.
-    fn restore(&mut self, lines: Vec<Metrics>) {
+    /// What earlier heads have done. `opaque`: configs hold objects of the user's, which the files of a trial only name.
+    fn restore(&mut self, before: Recovered, opaque: bool) -> Result<(), Failure> {
+        let Recovered { lines, reached, found } = before;
         let mut records = Vec::new();
-        for line in lines {
-            let Some(read) = records::read(&line) else { continue };
+        for line in &lines {
+            let Some(mut read) = records::read(line) else { continue };
+            if let Record::Found { config, .. } = &mut read.record {
+                if opaque && self.spec.searcher.is_some() {
+                    *config = None;
+                }
+                if config.is_none() && self.spec.searcher.is_none() {
+                    return Err(self.beyond_repair(read.trial()));
+                }
+                let known = Known::new(read.names.clone().unwrap_or_default(), config.clone().unwrap_or_default());
+                self.directories.take(&known.names.directory);
+                self.trials.push(known);
+            }
             if let Record::Made { trial, config, resources, .. } = &read.record {
                 let known = Known::new(read.names.clone().unwrap_or_default(), config.clone());
                 self.directories.take(&known.names.directory);
@@ -159,7 +183,12 @@ impl ExperimentRun {
             records.push((read.record, read.last));
         }
         let resuming = Resuming { errored: self.spec.resume_errored, leaves_unfinished: self.spec.leave_unfinished };
-        self.machine.replay(records, resuming);
+        let runs_ended = self.ended_unheard(&reached);
+        self.machine.replay(records, runs_ended, resuming);
+        for (number, reached) in reached {
+            self.take_reached(TrialId(number), reached);
+        }
+        self.write_found(lines, &found)?;
         self.begin_failed_anew();
         // What has ended is in the files, for whoever wants to know.
         let goes_on = |known: &Known| known.ended.is_none() || self.spec.resume_errored;
@@ -168,6 +197,69 @@ impl ExperimentRun {
             self.tell_made(TrialId(number));
             self.tell_state(TrialId(number), "pending", "an earlier head has left it");
         }
+        Ok(())
+    }
+
+    fn beyond_repair(&self, trial: TrialId) -> Failure {
+        let message = format!(
+            "`{}/trials.jsonl` is damaged: trial {} is missing from it, and its config is in no other file",
+            self.location, trial.0
+        );
+        Failure::new(ErrorCode::Storage, message)
+            .hint("put the file back from a copy, or give the experiment another `name`")
+    }
+
+    /// Trials whose runs had ended when the head before was killed; one that failed and is to be run again has not ended.
+    fn ended_unheard(&self, reached: &BTreeMap<u64, Reached>) -> BTreeMap<TrialId, RunEnd> {
+        let runs_again = self.spec.resume_errored || self.spec.restart_errored;
+        let end = |(number, reached): (&u64, &Reached)| match reached.ended.as_ref()? {
+            (RunStatus::Finished, _) => Some((TrialId(*number), RunEnd::Finished)),
+            (RunStatus::Failed, _) if runs_again => None,
+            (RunStatus::Failed, headline) => Some((TrialId(*number), RunEnd::Failed(self.own_words(headline)))),
+            _ => None,
+        };
+        reached.iter().filter_map(end).collect()
+    }
+
+    /// A trial of one process has no ranks for whoever wrote its function.
+    fn own_words(&self, headline: &str) -> String {
+        let alone = self.spec.run.num_workers == 1;
+        if alone { headline.trim_start_matches("rank 0 failed: ") } else { headline }.to_owned()
+    }
+
+    /// What a trial without an end had reported counts, whether it reports again or not.
+    fn take_reached(&mut self, trial: TrialId, reached: Reached) {
+        let Some(known) = self.trials.get_mut(trial.0 as usize) else { return };
+        known.checkpoint = reached.checkpoint.or(known.checkpoint.take());
+        let Some(mut last) = reached.last else { return };
+        if let Some((status, _)) = reached.ended {
+            last.set("done", Value::Bool(status == RunStatus::Finished));
+        }
+        let number = |name: &str| last.get(name).and_then(Value::as_f64);
+        known.iterations = number("training_iteration").map_or(known.iterations, |count| count as u64);
+        known.seconds = number("time_total_s").unwrap_or(known.seconds);
+        known.last = last.clone();
+        self.machine.set_reached(trial, last, reached.has_metric);
+    }
+
+    /// The file has the trials again that it had lost.
+    fn write_found(&mut self, mut lines: Vec<Metrics>, found: &[u64]) -> Result<(), Failure> {
+        if found.is_empty() {
+            return Ok(());
+        }
+        let resources = self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
+        for line in lines.iter_mut().filter(|line| line.get(RECOVERED).is_some()) {
+            let Some(trial) = records::read(line).map(|read| read.trial()) else { continue };
+            let config = self.machine.config(trial).clone();
+            let known = &mut self.trials[trial.0 as usize];
+            known.config.clone_from(&config);
+            let record = Record::Made { trial, config, names: None, resources: None };
+            *line = line_of(&record, self.started, Some(&known.names), resources.clone(), None);
+        }
+        self.disk.rewrite(&lines)?;
+        let trials = if found.len() == 1 { "1 trial".to_owned() } else { format!("{} trials", found.len()) };
+        self.warn(format!("`trials.jsonl` had lost {trials}, which were read back from their directories"));
+        Ok(())
     }
 
     /// What failed and is to be run again from its beginning gets a directory of its own.
@@ -290,12 +382,23 @@ impl ExperimentRun {
                 let known = &mut self.trials[ended.trial.0 as usize];
                 let mut told = known.ended.take().unwrap_or_default();
                 told.iterations = known.iterations;
+                if !known.last.0.is_empty() {
+                    // One that has returned without another report has what it had before.
+                    told.metrics = Some(known.last.clone().into());
+                }
                 if ended.error.is_none() {
                     // How the process went is of no interest when it was told to go.
                     told.status = "finished".into();
                     told.failure = None;
                 }
-                let state = if ended.error.is_some() { "error" } else { "terminated" };
+                let state = match &ended.error {
+                    Some(_) => "error",
+                    None if ended.early => "stopped",
+                    None => "terminated",
+                };
+                if ended.error.is_some() {
+                    told.status = "failed".into();
+                }
                 told.headline = ended.error.clone().unwrap_or_else(|| ended.reason.clone());
                 self.tell_state(ended.trial, state, &told.headline.clone());
                 self.tell_of_trial(ended.trial, told);
@@ -399,19 +502,30 @@ impl ExperimentRun {
                 if let Some(checkpoint) = &report.checkpoint {
                     known.checkpoint = checkpoint.path.rsplit('/').next().map(str::to_owned);
                 }
-                let now = outside.now();
+                let now = outside.clock();
                 if self.watchers.want_reports() {
                     self.tell_of_trial(trial, report);
-                } else if now - known.last_progress >= PROGRESS_EVERY {
-                    known.last_progress = now;
+                } else {
                     let time_total_s = known.seconds;
-                    let progress =
-                        v1::Progress { iteration: number, metrics: report.metrics, checkpoints, time_total_s };
-                    self.tell_of_trial(trial, progress);
+                    let progress = v1::Progress {
+                        iteration: number,
+                        metrics: report.metrics,
+                        checkpoints,
+                        time_total_s,
+                        saved: 0,
+                    };
+                    known.untold = Some(progress);
+                    if known.last_progress.is_none_or(|last| now.saturating_sub(last) >= PROGRESS_EVERY) {
+                        self.tell_progress(trial, now);
+                    } else {
+                        self.untold.insert(trial);
+                    }
                 }
                 Some(ExperimentEvent::Reported { trial, number, result })
             }
             Some(Kind::Ended(ended)) => {
+                self.tell_progress(trial, outside.clock());
+                let known = &mut self.trials[trial.0 as usize];
                 if let Some(run) = known.run.take() {
                     self.live.remove(&run);
                 }
@@ -424,14 +538,10 @@ impl ExperimentRun {
                 }
                 let end = match ended.status.as_str() {
                     "finished" => RunEnd::Finished,
-                    // A trial of one process has no ranks for whoever wrote its function.
-                    "failed" if self.spec.run.num_workers == 1 => {
-                        RunEnd::Failed(ended.headline.trim_start_matches("rank 0 failed: ").to_owned())
-                    }
-                    "failed" => RunEnd::Failed(ended.headline.clone()),
+                    "failed" => RunEnd::Failed(self.own_words(&ended.headline)),
                     _ => RunEnd::Aborted(ended.headline.clone()),
                 };
-                known.ended = Some(ended);
+                self.trials[trial.0 as usize].ended = Some(ended);
                 Some(ExperimentEvent::RunEnded { trial, end })
             }
             Some(Kind::State(_)) | None => None,
@@ -439,6 +549,25 @@ impl ExperimentRun {
                 self.tell_of_trial(trial, v1::RunEvent { kind: Some(kind) });
                 None
             }
+        }
+    }
+
+    /// The last report that those have not heard of who do not want every one.
+    fn tell_progress(&mut self, trial: TrialId, now: Duration) {
+        self.untold.remove(&trial);
+        let known = &mut self.trials[trial.0 as usize];
+        if let Some(progress) = known.untold.take() {
+            known.last_progress = Some(now);
+            self.tell_of_trial(trial, progress);
+        }
+    }
+
+    /// No report stays untold for long, also where no other follows it.
+    fn tell_what_is_untold(&mut self, now: Duration) {
+        let last = |trial: &TrialId| self.trials[trial.0 as usize].last_progress;
+        let is_due = |trial: &&TrialId| last(trial).is_none_or(|last| now.saturating_sub(last) >= PROGRESS_EVERY);
+        for trial in self.untold.iter().filter(is_due).copied().collect::<Vec<_>>() {
+            self.tell_progress(trial, now);
         }
     }
 
@@ -466,8 +595,9 @@ impl ExperimentRun {
         self.live.iter().cloned().collect()
     }
 
-    pub fn flush(&mut self, now: f64) {
-        for (trial, reason) in self.waiting.due(now - self.started) {
+    pub fn flush(&mut self, now: f64, clock: Duration) {
+        self.tell_what_is_untold(clock);
+        for (trial, reason) in self.waiting.due(clock.saturating_sub(self.began).as_secs_f64()) {
             self.disk.append(&records::waits_line(trial, now, &reason));
         }
         if let Err(failure) = self.disk.flush() {
@@ -479,6 +609,7 @@ impl ExperimentRun {
         if self.ended || self.ending.is_some() {
             return;
         }
+        self.tell_what_is_untold(outside.clock());
         if let Err(failure) = self.disk.renew(outside.now()) {
             self.warn(failure.message);
         }
@@ -521,7 +652,7 @@ impl ExperimentRun {
             status: status.name().to_owned(),
             headline: end.reason().to_owned(),
             failure,
-            seconds: now - self.started,
+            seconds: outside.clock().saturating_sub(self.began).as_secs_f64(),
             iterations: self.trials.len() as u64,
             ..Default::default()
         };
@@ -565,6 +696,10 @@ impl ExperimentRun {
     }
 }
 
+fn lines(count: usize) -> String {
+    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
+}
+
 impl Known {
     fn new(names: Names, config: Metrics) -> Self {
         Self {
@@ -574,7 +709,8 @@ impl Known {
             run: None,
             adopting: false,
             waits_for_adoption: None,
-            last_progress: 0.0,
+            last_progress: None,
+            untold: None,
             last: Metrics::default(),
             iterations: 0,
             seconds: 0.0,

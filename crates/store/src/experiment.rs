@@ -4,6 +4,7 @@
 //! EXPERIMENT-1: a line that was cut short, or cannot be understood, is left out and counted; it is never an error.
 //! EXPERIMENT-2: the last event of a trial decides its state; of several ends the last one counts.
 
+mod recover;
 mod trial;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use carril_types::{Metrics, ScoreOrder, Value};
 
+pub use self::recover::{RECOVERED, Reached, Recovered, recover};
 pub use self::trial::{Trial, TrialState};
 use crate::error::StoreError;
 use crate::experiment_files::{EXPERIMENT, LEASE, TRIALS};
@@ -77,10 +79,24 @@ impl ExperimentSummary {
         let Some(bytes) = place.read(EXPERIMENT)? else { return Ok(None) };
         let damaged = |why| StoreError::ExperimentDamaged { location: place.location().to_owned(), why };
         let fields = parse_object(&String::from_utf8_lossy(&bytes)).ok_or_else(|| damaged("is not JSON"))?;
-        Self::of(&fields).ok_or_else(|| damaged("lacks a name or a status that is known")).map(Some)
+        Self::from_fields(&fields).ok_or_else(|| damaged("lacks a name or a status that is known")).map(Some)
     }
 
-    fn of(fields: &Metrics) -> Option<Self> {
+    /// The content of `experiment.json`.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::from_fields(&parse_object(text)?)
+    }
+
+    /// Whether its owner has it now; `None` where no owner is recorded, or it cannot be seen from here.
+    pub fn is_live(&self) -> Option<bool> {
+        if self.status != ExperimentStatus::Running {
+            return Some(false);
+        }
+        let lease = || (now() - self.renewed < LEASE).then_some(true);
+        self.owner.as_ref().and_then(|owner| owner.is_alive().or_else(lease))
+    }
+
+    fn from_fields(fields: &Metrics) -> Option<Self> {
         let status = match text(fields, "status")?.as_str() {
             "running" => ExperimentStatus::Running,
             "finished" => ExperimentStatus::Finished,
@@ -178,21 +194,11 @@ impl Experiment {
             if !matches!(trial.state, TrialState::Running | TrialState::Paused) {
                 continue;
             }
-            if let Some(result) = self.last_result(trial)? {
+            if let Some(result) = last_result(&self.place_of(trial))? {
                 self.trials[at].set_last(result);
             }
         }
         Ok(())
-    }
-
-    fn last_result(&self, trial: &Trial) -> Result<Option<Metrics>, StoreError> {
-        let place = self.place_of(trial);
-        if let Some(directory) = place.local_path()
-            && let Some(result) = tail(&directory.join(RESULTS)).as_deref().and_then(last_object)
-        {
-            return Ok(Some(result));
-        }
-        Ok(place.read(RESULTS)?.and_then(|bytes| last_object(&String::from_utf8_lossy(&bytes))))
     }
 
     /// Every result of a trial, in order.
@@ -222,12 +228,8 @@ impl Experiment {
 
     /// Whether a head has it now; `None` where that cannot be seen from here.
     pub fn is_live(&self) -> Option<bool> {
-        if self.summary.status != ExperimentStatus::Running {
-            return Some(false);
-        }
-        if let Some(owner) = &self.summary.owner {
-            let lease = || (now() - self.summary.renewed < LEASE).then_some(true);
-            return owner.is_alive().or_else(lease);
+        if self.summary.status != ExperimentStatus::Running || self.summary.owner.is_some() {
+            return self.summary.is_live();
         }
         let last = self.trials.iter().filter(|trial| trial.state != TrialState::Pending);
         let last = last.max_by(|left, right| left.started.total_cmp(&right.started));
@@ -247,6 +249,16 @@ impl Experiment {
             (ExperimentStatus::Running, None) => "unreachable",
         }
     }
+}
+
+/// The last result in the directory of a trial.
+fn last_result(place: &Storage) -> Result<Option<Metrics>, StoreError> {
+    if let Some(directory) = place.local_path()
+        && let Some(result) = tail(&directory.join(RESULTS)).as_deref().and_then(last_object)
+    {
+        return Ok(Some(result));
+    }
+    Ok(place.read(RESULTS)?.and_then(|bytes| last_object(&String::from_utf8_lossy(&bytes))))
 }
 
 /// The last part of a file, from the start of a line; `None` where it has to be read whole.

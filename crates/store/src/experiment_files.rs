@@ -2,16 +2,17 @@
 //!
 //! A line is written by one call, so that a crash leaves at most the last one torn, which readers pass over.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use carril_types::{Metrics, OnExisting, write_json};
 use serde::{Deserialize, Serialize};
 
+use crate::append::{self, AppendFile};
 use crate::error::StoreError;
 use crate::owner::Owner;
 use crate::python_json::parse_object;
+use crate::run_directory::refuse_newer;
 
 pub const EXPERIMENT: &str = "experiment.json";
 pub const TRIALS: &str = "trials.jsonl";
@@ -19,9 +20,18 @@ pub const TRIALS: &str = "trials.jsonl";
 /// How long an owner that cannot be seen counts as alive, in seconds.
 pub(crate) const LEASE: f64 = 60.0;
 
+/// The format of an experiment's own files: `experiment.json`, `trials.jsonl` and what is beside them.
+pub const EXPERIMENT_FORMAT: u32 = 1;
+
+fn first_format() -> u32 {
+    1
+}
+
 /// `experiment.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExperimentRecord {
+    #[serde(default = "first_format")]
+    pub format: u32,
     pub name: String,
     pub id: String,
     /// running, finished, stopped or failed.
@@ -59,8 +69,7 @@ impl ExperimentRecord {
 pub struct ExperimentFiles {
     directory: PathBuf,
     record: ExperimentRecord,
-    trials: File,
-    buffer: String,
+    trials: append::Lines,
 }
 
 impl ExperimentFiles {
@@ -72,11 +81,12 @@ impl ExperimentFiles {
         mut record: ExperimentRecord,
         on_existing: OnExisting,
         goes_on: bool,
-    ) -> Result<(Self, Vec<Metrics>), StoreError> {
+    ) -> Result<(Self, Lines), StoreError> {
         fs::create_dir_all(directory).map_err(StoreError::io("make", directory))?;
         let (name, place) = (record.name.clone(), PathBuf::from(location));
         let path = directory.join(TRIALS);
-        let mut lines = Vec::new();
+        let mut lines = Lines::default();
+        refuse_newer(&directory.join(EXPERIMENT), EXPERIMENT_FORMAT)?;
         match ExperimentRecord::read(directory) {
             Some(before) if before.is_live(record.created) => {
                 return Err(StoreError::RunLive { name, path: place, pid: before.owner.pid, host: before.owner.host });
@@ -89,7 +99,16 @@ impl ExperimentFiles {
             // Begun anew beside the trials of the one before, as a Ray script expects.
             Some(before) => {
                 let old = directory.join(format!("trials-{}.jsonl", before.id));
-                fs::rename(&path, &old).map_err(StoreError::io("move", &path))?;
+                match fs::rename(&path, &old) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(StoreError::io("move", &path)(error));
+                    }
+                    _ => {}
+                }
+            }
+            None if directory.join(EXPERIMENT).exists() => {
+                let why = "is damaged: what the experiment was cannot be read";
+                return Err(StoreError::ExperimentDamaged { location: location.to_owned(), why });
             }
             None => {
                 let mut entries = fs::read_dir(directory).map_err(StoreError::io("read", directory))?;
@@ -99,14 +118,28 @@ impl ExperimentFiles {
                 }
             }
         }
-        let trials = File::options().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
-        let mut files = Self { directory: directory.to_owned(), record, trials, buffer: String::new() };
-        if is_torn(&path) {
-            // What a crash has left is a line of its own.
-            files.buffer.push('\n');
-        }
+        let files = Self { directory: directory.to_owned(), record, trials: append::Lines::open(path)? };
         files.write_record()?;
         Ok((files, lines))
+    }
+
+    /// Replaces the lines by these, as a whole.
+    pub fn rewrite(&mut self, lines: &[Metrics]) -> Result<(), StoreError> {
+        let (path, part) = (self.directory.join(TRIALS), self.directory.join(format!("{TRIALS}.part")));
+        let mut text = String::new();
+        for line in lines {
+            write_json(&mut text, line);
+            text.push('\n');
+        }
+        let write = || -> std::io::Result<()> {
+            fs::write(&part, text)?;
+            fs::rename(&part, &path)
+        };
+        write().map_err(StoreError::io("write", &path))?;
+        let buffer = std::mem::take(&mut self.trials.buffer);
+        self.trials = append::Lines::open(path)?;
+        self.trials.buffer = buffer;
+        Ok(())
     }
 
     pub fn record(&self) -> &ExperimentRecord {
@@ -114,18 +147,12 @@ impl ExperimentFiles {
     }
 
     pub fn append(&mut self, line: &Metrics) {
-        write_json(&mut self.buffer, line);
-        self.buffer.push('\n');
+        write_json(&mut self.trials.buffer, line);
+        self.trials.buffer.push('\n');
     }
 
     pub fn flush(&mut self) -> Result<(), StoreError> {
-        if self.buffer.is_empty() {
-            return Ok(());
-        }
-        let path = self.directory.join(TRIALS);
-        self.trials.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &path))?;
-        self.buffer.clear();
-        Ok(())
+        self.trials.flush()
     }
 
     pub fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), StoreError> {
@@ -137,18 +164,14 @@ impl ExperimentFiles {
     }
 
     pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
+        self.trials.restore()?;
         self.record.renewed = now;
         self.write_record()
     }
 
     /// Appends a line to a log of its own.
     pub fn log(&self, name: &str, line: &str) -> Result<(), StoreError> {
-        let path = self.directory.join(name);
-        let write = || -> std::io::Result<()> {
-            let mut file = File::options().create(true).append(true).open(&path)?;
-            file.write_all(format!("{line}\n").as_bytes())
-        };
-        write().map_err(StoreError::io("write", &path))
+        AppendFile::open(&self.directory.join(name))?.append(format!("{line}\n").as_bytes())
     }
 
     fn write_record(&self) -> Result<(), StoreError> {
@@ -163,18 +186,25 @@ impl ExperimentFiles {
     }
 }
 
-fn is_torn(path: &Path) -> bool {
-    fs::read(path).is_ok_and(|bytes| bytes.last().is_some_and(|last| *last != b'\n'))
+/// The lines of `trials.jsonl`.
+#[derive(Clone, Debug, Default)]
+pub struct Lines {
+    pub readable: Vec<Metrics>,
+    /// How many could not be read, besides one at the end that a crash has cut short.
+    pub unreadable: usize,
+    /// An earlier head has written here.
+    pub resumes: bool,
 }
 
-/// The lines of `trials.jsonl` that can be read.
-pub fn read_lines(path: &Path) -> Result<Vec<Metrics>, StoreError> {
+fn read_lines(path: &Path) -> Result<Lines, StoreError> {
     let text = match fs::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(source) => return Err(StoreError::io("read", path)(source)),
     };
-    Ok(text.lines().filter_map(parse_object).collect())
+    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n') && !line.trim().is_empty()).count();
+    let readable: Vec<Metrics> = text.lines().filter_map(parse_object).collect();
+    Ok(Lines { unreadable: whole.saturating_sub(readable.len()), readable, resumes: true })
 }
 
 #[cfg(test)]

@@ -246,7 +246,7 @@ class Answers:
         if answer["verdict"] == "continue" and self._plan.asks_scheduler:
             decision = scheduler.on_trial_result(self._controller, trial, result)
             words = {scheduler.CONTINUE: "continue", scheduler.NOOP: "continue"}
-            words.update({scheduler.PAUSE: "pause", scheduler.STOP: "stop"})
+            words.update({scheduler.PAUSE: "pause", scheduler.STOP: "stop_early"})
             if decision not in words:
                 raise ConfigError(f"`{type(scheduler).__name__}.on_trial_result` returned {decision!r}")
             answer.update(verdict=words[decision], reason=f"`{type(scheduler).__name__}` says {decision}")

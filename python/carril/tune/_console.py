@@ -25,7 +25,7 @@ from carril.tune._console_trials import Trials, TrialView
 from carril.tune._console_view import ExperimentView
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from carril.tune.progress_reporter import ProgressReporter
 
@@ -63,8 +63,11 @@ class TuneConsole:
         metric_columns: Columns | None = None,
         reporter: "ProgressReporter | None" = None,
         keeps_output: bool = False,
+        longest: float | None = None,
     ) -> None:
-        """`total` is the number of trials that there will be, where that is known. `reporter` is the user's."""
+        """`total` is the number of trials that there will be, and `longest` that of the reports of one, where that is
+        known. `reporter` is the user's.
+        """
         self._name, self._path, self._verbose = name, path, verbose
         self._options = TableOptions(parameter_columns=parameter_columns, metric_columns=metric_columns)
         self._asked: ProgressReporter | None = None
@@ -79,7 +82,7 @@ class TuneConsole:
         # Nobody looks: what happens is not even counted.
         self._silent = verbose == 0 and not keeps_output and self._asked is None
         self._trials = Trials(metric, mode, self._options.metric_columns or ())
-        self._view = ExperimentView(name, self._trials, total, self._options)
+        self._view = ExperimentView(name, self._trials, total, self._options, longest)
         self._display = self._open(verbose > 0 or keeps_output, verbose > 0 and self._asked is None)
         self._colour = wants_colour() and can_redraw(sys.stdout)
         self._lines: dict[str, RankLines] = {}
@@ -117,6 +120,24 @@ class TuneConsole:
     def resources(self, used: "Mapping[str, float]", total: "Mapping[str, float]") -> None:
         """What the trials use now, of what there is."""
         self._view.place = ", ".join(f"{used.get(name, 0):g}/{total[name]:g} {name}" for name in total)
+
+    @property
+    def is_silent(self) -> bool:
+        """Nobody looks: trials need not be told."""
+        return self._silent
+
+    def known(self, views: "Iterable[TrialView]") -> None:
+        """Trials that had ended before this start."""
+        for view in views:
+            self._trials.put(view)
+        self._view.done_before = self._view.done
+
+    def settled(self, views: "Iterable[TrialView]") -> None:
+        """All trials as the experiment's files have them at its end: the closing lines show the same as the results."""
+        self._trials = Trials(self._trials.metric, self._trials.mode, self._options.metric_columns or ())
+        for view in views:
+            self._trials.put(view)
+        self._view.trials = self._trials
 
     def trial(self, view: TrialView) -> None:
         """A trial that is new, or has changed."""

@@ -9,13 +9,20 @@ from html import escape
 
 from carril.train import _console_text as words
 from carril.train._console_view import coloured
-from carril.tune._console_trials import WORDS, Trials, TrialView, parameter_text
+from carril.tune._console_trials import WORDS, Trials, TrialView, parameter_text, shared_prefix
 from carril.tune._stored import flat_parameters, look_up
 
 _SPACE = "  "
 _CELL = "text-align:left;padding:0 1em 0 0"
 # A state of a trial in the colour of a run's.
-_COLOUR_OF = {"terminated": "finished", "error": "failed", "pending": "waiting", "paused": "waiting"}
+_COLOUR_OF = {
+    "terminated": "finished",
+    "error": "failed",
+    "pending": "waiting",
+    "paused": "waiting",
+    "stopped": "waiting",
+    "unfinished": "waiting",
+}
 
 Columns = Sequence[str] | Mapping[str, str]
 _OWN_COLUMNS = {"training_iteration": "reports", "time_total_s": "time"}
@@ -94,9 +101,11 @@ def table_of(trials: Trials, options: TableOptions, rows: int, width: int | None
         return _Column(words.clip(title, longest), [words.clip(cell, longest) for cell in cells], rank)
 
     given = [flat_parameters(trial.config) for trial in shown]
+    named = _named(options.parameter_columns, trials.parameters)
+    prefix = shared_prefix(named) if options.parameter_columns is None else ""
     parameters = [
-        column(title, [parameter_text(flat[name]) if name in flat else "" for flat in given], 4)
-        for name, title in _named(options.parameter_columns, trials.parameters).items()
+        column(title.removeprefix(prefix), [parameter_text(flat[name]) if name in flat else "" for flat in given], 4)
+        for name, title in named.items()
     ]
     metrics = [
         column(title, [_metric_text(trial, name) for trial in shown], 2 if name == trials.metric else 6)

@@ -18,9 +18,10 @@ from carril.train import _console_text as words
 from carril.tune._stored import flat_parameters, look_up
 
 # In the order in which they are told.
-STATES = ("running", "paused", "pending", "terminated", "error")
+STATES = ("running", "paused", "pending", "terminated", "stopped", "error", "unfinished")
 # What a person reads for a state of the files.
 WORDS = {"error": "failed"}
+OVER = ("terminated", "stopped", "error")
 _PENDING_SHOWN = 2
 _LATEST_KEPT = 20
 _METRICS_KNOWN = 50
@@ -33,7 +34,8 @@ class TrialView(NamedTuple):
     number: int
     id: str
     name: str
-    # "pending", "running", "paused", "terminated" or "error".
+    # "pending", "running", "paused", "terminated", "error"; "stopped" where a scheduler ended it before its time,
+    # "unfinished" where the experiment has ended before it.
     status: str
     config: dict[str, Any]
     metrics: dict[str, Any] | None = None
@@ -44,7 +46,18 @@ class TrialView(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        return self.status in ("terminated", "error")
+        return self.status in OVER
+
+
+def shared_prefix(names: Iterable[str]) -> str:
+    """What all of these names begin with, as far as whole parts go: `train/` of `train/lr` and `train/opt/name`."""
+    parts = [name.split("/")[:-1] for name in names]
+    shared: list[str] = []
+    for column in zip(*parts, strict=False):
+        if len(set(column)) > 1:
+            break
+        shared.append(column[0])
+    return "".join(f"{part}/" for part in shared)
 
 
 def parameter_text(value: Any) -> str:
@@ -68,6 +81,9 @@ class Trials:
         self._views: dict[int, TrialView] = {}
         self._running: dict[int, TrialView] = {}
         self._pending: dict[int, TrialView] = {}
+        self._paused: dict[int, TrialView] = {}
+        # How long those took that have ended well, in order.
+        self._durations: list[float] = []
         # (badness, number): the best trial is first.
         self._ranked: list[tuple[float, int]] = []
         self._scores: dict[int, float] = {}
@@ -89,6 +105,7 @@ class Trials:
     def put(self, view: TrialView) -> None:
         """A trial that is new, or has changed."""
         before = self._views.get(view.number)
+        view = self._with_metric(before, view)
         self.counts[view.status] = self.counts.get(view.status, 0) + 1
         if before is not None:
             self.counts[before.status] -= 1
@@ -100,13 +117,24 @@ class Trials:
         if view.is_over:
             if before is None or not before.is_over:
                 self._latest.append(view.number)
+                if view.status != "error" and view.seconds > 0:
+                    insort(self._durations, view.seconds)
             view = view._replace(metrics=self._shown_metrics(view.metrics or {}))
         self._views[view.number] = view
-        for state, kept in (("running", self._running), ("pending", self._pending)):
+        for state, kept in (("running", self._running), ("pending", self._pending), ("paused", self._paused)):
             if view.status == state:
                 kept[view.number] = view
             else:
                 kept.pop(view.number, None)
+
+    def _with_metric(self, before: TrialView | None, view: TrialView) -> TrialView:
+        """A report may lack the metric: the last one that had it counts."""
+        if self.metric is None or not view.metrics or before is None or not before.metrics:
+            return view
+        known = look_up(before.metrics, self.metric)
+        if known is None or look_up(view.metrics, self.metric) is not None:
+            return view
+        return view._replace(metrics={**view.metrics, self.metric: known})
 
     def _shown_metrics(self, metrics: dict[str, Any]) -> dict[str, Any]:
         """TRIALS-2."""
@@ -137,7 +165,7 @@ class Trials:
         if self.metric is None or view.metrics is None:
             return
         value = look_up(view.metrics, self.metric)
-        if not isinstance(value, (int, float)) or math.isnan(value):
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
             badness = None
         else:
             badness = -float(value) if self.mode == "max" else float(value)
@@ -162,6 +190,16 @@ class Trials:
         """Those that were reported."""
         return list(self._metrics)
 
+    @property
+    def median_seconds(self) -> float | None:
+        """How long a trial took, of those that have ended well; None before there is one."""
+        count = len(self._durations)
+        return None if count == 0 else (self._durations[(count - 1) // 2] + self._durations[count // 2]) / 2
+
+    def begun(self) -> tuple[list[TrialView], list[TrialView]]:
+        """Those that run, and those that are paused."""
+        return list(self._running.values()), list(self._paused.values())
+
     def best(self) -> TrialView | None:
         """The trial whose last result is the best."""
         first = self._ranked[:1]
@@ -183,7 +221,8 @@ class Trials:
             view = self._views.get(number)
             if view is not None and len(chosen) < rows:
                 chosen.setdefault(number, view)
-        for view in (*running, *pending) if by_metric else ():
-            if len(chosen) < rows:
-                chosen.setdefault(view.number, view)
+        for view in self._views.values() if by_metric else ():
+            if len(chosen) >= rows:
+                break
+            chosen.setdefault(view.number, view)
         return list(chosen.values())[:rows]

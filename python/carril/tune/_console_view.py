@@ -11,30 +11,67 @@ from html import escape
 from carril.train import _console_text as words
 from carril.train._console_view import View
 from carril.tune._console_table import TableOptions, html_of_table, lines_of, table_of
-from carril.tune._console_trials import WORDS, Trials, parameter_text
+from carril.tune._console_trials import OVER, WORDS, Trials, parameter_text, shared_prefix
 from carril.tune._stored import flat_parameters, look_up
 
 _SECONDS_OF_A_PICTURE = 0.1
 # Lines of a terminal that are left to what the trials print.
 _LEFT_FREE = 4
+# In a count, where the word alone could be that of the experiment.
+_COUNTED = {**WORDS, "stopped": "stopped early"}
 
 
 class ExperimentView(View):
     """An experiment as it stands, for a display that shows it in place."""
 
-    def __init__(self, name: str, trials: Trials, total: int | None, options: TableOptions) -> None:
+    def __init__(
+        self, name: str, trials: Trials, total: int | None, options: TableOptions, longest: float | None = None
+    ) -> None:
+        """`longest` is the number of reports after which a trial is done, where that is known."""
         super().__init__(name)
         self.state = "running"
-        self.trials, self.total, self.options = trials, total, options
+        self.trials, self.total, self.options, self.longest = trials, total, options, longest
+        # Trials that had ended before this start of the experiment.
+        self.done_before = 0
         self._picture: tuple[float, tuple[int, int, bool], list[str]] = (0.0, (0, 0, False), [])
 
     def facts(self) -> list[str]:
-        """How many trials are in which state."""
+        """How many trials are in which state; while they run, when they will be done."""
         counts = self.trials.counts
-        done = counts["terminated"] + counts["error"]
+        done = self.done
         of = f"{done:,} of {words.count(self.total, 'trial')}" if self.total else words.count(done, "trial")
-        states = [f"{counts[state]:,} {WORDS.get(state, state)}" for state in counts if counts[state]]
-        return [f"{of} done", *(state for state in states if not state.endswith(" terminated"))]
+        states = [f"{counts[state]:,} {_COUNTED.get(state, state)}" for state in counts if counts[state]]
+        facts = [f"{of} done", *(state for state in states if not state.endswith(" terminated"))]
+        return [*facts, *self.outlook()] if self.state == "running" else facts
+
+    @property
+    def done(self) -> int:
+        return sum(self.trials.counts[state] for state in OVER)
+
+    def outlook(self) -> list[str]:
+        """How long a trial takes, and when the last one will be done, as far as what has happened tells."""
+        median, left = self.trials.median_seconds, self.remaining()
+        facts = []
+        done = self.done - self.done_before
+        if left is not None and left >= 1:
+            facts.append(f"about {words.clock(left)} left")
+        elif self.total is None and done > 0 and self.seconds > 0:
+            facts.append(f"{words.rate(done / self.seconds)} trials")
+        return facts if median is None else [*facts, f"median {_duration(median)} a trial"]
+
+    def remaining(self) -> float | None:
+        """Seconds until all trials have ended, if they take as long as those before, and as many run at once as now."""
+        running, paused = self.trials.begun()
+        whole = self.trials.median_seconds
+        if whole is None and self.longest is not None:
+            # None has ended: how long one takes is seen from how fast they come to the end.
+            paces = sorted(trial.seconds / trial.iterations for trial in running if trial.iterations and trial.seconds)
+            whole = paces[len(paces) // 2] * self.longest if paces else None
+        if whole is None or self.total is None or not running:
+            return None
+        begun = sum(max(whole - trial.seconds, 0.0) for trial in (*running, *paused))
+        to_come = max(0, self.total - self.done - len(running) - len(paused))
+        return (begun + to_come * whole) / len(running)
 
     def best(self) -> str:
         """The best trial so far, its metric and what it was given; empty before there is one."""
@@ -42,7 +79,9 @@ class ExperimentView(View):
         if best is None or metric is None:
             return ""
         flat = flat_parameters(best.config)
-        given = [f"{name} {parameter_text(flat[name])}" for name in self.trials.parameters if name in flat]
+        names = self.trials.parameters
+        prefix = shared_prefix(names)
+        given = [f"{name.removeprefix(prefix)} {parameter_text(flat[name])}" for name in names if name in flat]
         reached = f"{metric} {words.value(look_up(best.metrics or {}, metric))}"
         return words.one_line(" · ".join([reached, best.name, f"report {best.iterations:,}", *given]))
 
@@ -74,13 +113,23 @@ class ExperimentView(View):
         rows = height - 1 - len(lines) - 2 - _LEFT_FREE
         return [*lines, *(self.table(rows, columns, colour) if rows > 0 else [])]
 
+    def html_table(self) -> str:
+        """The table for a notebook, and how many trials it leaves out."""
+        table = table_of(self.trials, self.options, self.options.rows, None)
+        more = len(self.trials) - len(table.trials)
+        return html_of_table(table) + (f"… {words.count(more, 'more trial')}" if more > 0 and table.trials else "")
+
     def html(self) -> str:
         """The same for a notebook."""
         from carril.train._console_notebook import html_of
 
         best = self.best()
-        table = html_of_table(table_of(self.trials, self.options, self.options.rows, None))
-        return html_of(self).removesuffix("</div>") + (f"<br>best: {escape(best)}" if best else "") + f"{table}</div>"
+        told = f"<br>best: {escape(best)}" if best else ""
+        return html_of(self).removesuffix("</div>") + f"{told}{self.html_table()}</div>"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else words.clock(seconds)
 
 
 def _terminal_lines() -> int:

@@ -9,13 +9,14 @@ TFIT-2: the first Ctrl-C stops the experiment, the second ends it at once; both 
 TFIT-3: a head that dies is started again, and the experiment goes on.
 """
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from carril._internal import driver, spec
+from carril._internal import cells, driver, spec
 from carril._internal.pickling import dump_call, dumps
-from carril.exceptions import ConfigError, ConnectionLostError, InternalError, TrainingFailedError, kind_of
+from carril.exceptions import CarrilError, ConfigError, ConnectionLostError, InternalError, TrainingFailedError, kind_of
 from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.tune import _plan, _trainers
@@ -57,12 +58,13 @@ def fit(plan: "Plan") -> "ResultGrid":
                     return watch.conclude(watch.until_ended())
                 except ConnectionLostError as lost:
                     heads += 1
+                    lost = driver.explained(lost, client.head_panic)
                     if (
                         heads > _HEADS
                         or (watch is not None and watch.is_interrupted)
                         or driver.current_client() is None
                     ):
-                        raise
+                        raise lost
                     client = driver.replace_lost(client)
                     if watch is not None:
                         watch.head_was_lost(lost)
@@ -102,6 +104,7 @@ def _call(plan: "Plan") -> dict[str, Any]:
         "details": {"experiment_name": plan.name, "trainable_name": plan.trainable_name},
         "argv": list(sys.argv),
         "script": os.path.abspath(script) if script else None,
+        "cells": cells.here(),
         "of_the_user": _function_of(plan),
     }
     if _trainers.is_trainer(plan.trainable):
@@ -137,11 +140,26 @@ class _Watch(Follower):
             mode if single else None,
             config.verbose,
             plan.total,
+            longest=_longest(plan),
             reporter=config.progress_reporter,
             keeps_output=keeps_output,
         )
         super().__init__(run, console)
         self._answers: Answers = Answers(plan, run, console.warning)
+        # What the running trials hold, of what there is.
+        self._holds: dict[int, dict[str, float]] = {}
+        self._asks: dict[int, dict[str, float]] = {}
+        self._there: dict[str, float] = {}
+        if not console.is_silent:
+            self._show_known(run)
+
+    def _show_known(self, run: "Run") -> None:
+        """An experiment that is resumed has trials that ended before: they count, and one of them may be the best."""
+        from carril.tune._result_grid import ResultGrid
+
+        stored = read_experiment(run.path, spec.storage_filesystem(self._plan.run_config))
+        stored.trials = [trial for trial in stored.trials if trial.is_over]
+        self._console.known(ResultGrid.of(stored).views())
 
     def follow(self, run: "Run", signals: PreemptionSignals) -> None:
         self._run = run
@@ -149,6 +167,8 @@ class _Watch(Follower):
         config = self._plan.run_config
         # A driver that shows nothing and decides nothing is spared what it would throw away.
         is_quiet = config.verbose == 0 and config.progress_reporter is None and not self._answers.follows_trials
+        if not self._console.is_silent:
+            self._there = driver.cluster_resources()
         run.watch(self._answers.wants_reports or config.verbose > 1, self._shows_output, quiet=is_quiet)
         signals.pass_on_to(run.preempt)
 
@@ -177,13 +197,31 @@ class _Watch(Follower):
             self._views[number] = TrialView(
                 number, made["id"], made["name"], event["state"], config, directory=made["directory"]
             )
+            self._asks[number] = made["resources"]
             self._answers.made(number, made, config)
         view = self._views[number]
         status = view.status if event["state"] == "stopping" else event["state"]
+        self._note_holding(number, status)
         self._changed(number, status=status, reason=event["reason"])
         if self._driver_error is None:
             with self._console.paused():
-                self._answers.changed(number, event["state"], event["reason"])
+                state = "terminated" if event["state"] == "stopped" else event["state"]
+                self._answers.changed(number, state, event["reason"])
+
+    def _note_holding(self, number: int, status: str) -> None:
+        if self._console.is_silent or (status == "running") == (number in self._holds):
+            return
+        if status == "running":
+            self._holds[number] = self._asks.get(number, {})
+        else:
+            del self._holds[number]
+        used: dict[str, float] = {}
+        for held in self._holds.values():
+            for name, amount in held.items():
+                used[name] = used.get(name, 0.0) + amount
+        asked = {name for amounts in self._asks.values() for name, amount in amounts.items() if amount}
+        shown = {name: amount for name, amount in self._there.items() if name in asked | {"CPU", "GPU"} and amount}
+        self._console.resources(used, shown)
 
     def _changed(self, number: int, **changes: Any) -> TrialView:
         self._views[number] = view = self._views[number]._replace(**changes)
@@ -227,6 +265,10 @@ class _Watch(Follower):
         status = "stopped"
         if ended is not None:
             status = {"finished": "finished", "failed": "failed"}.get(ended["status"], "stopped")
+            if not self._console.is_silent:
+                # A storage that cannot be read any more is told of below: what was seen is shown.
+                with contextlib.suppress(CarrilError):
+                    self._console.settled(self._grid().views())
             self._console.finished(Summary(status, ended["seconds"], ended["headline"]))
         self._answers.over()
         if self._driver_error is not None:
@@ -263,6 +305,14 @@ class _Watch(Follower):
             if event["failures"]:
                 errors[number] = group_error(event, alone)
         return ResultGrid.of(experiment, configs=self._configs, errors=errors)
+
+
+def _longest(plan: "Plan") -> float | None:
+    """The number of reports after which a trial is done, where the scheduler or a rule says so."""
+    limits = [plan.rules.get("training_iteration")]
+    if getattr(plan.scheduler, "time_attr", "") == "training_iteration":
+        limits.append(getattr(plan.scheduler, "max_t", None))
+    return min((float(limit) for limit in limits if isinstance(limit, (int, float))), default=None)
 
 
 def _failure(ended: dict[str, Any]) -> TrainingFailedError:

@@ -1,19 +1,25 @@
 """What an experiment keeps of its tuner, and the tuner that is made of it again.
 
-One file, `tuner.pkl`, each part pickled for itself, so that a part that is given anew need not be opened. To read the
-results of an experiment it is never opened.
+One file, `tuner.pkl`: a line that says which format it has and what its content is, by length and checksum, then a pickle,
+with each part pickled for itself, so that a part that is given again need not be opened. To read the results of an
+experiment, or to see whether it can be restored, it is never unpickled.
 
-TRESTORE-1: it is a pickle: whoever can write it can run code here. Only `Tuner.restore` opens it, and `fit()` that goes on.
+TRESTORE-1: it is a pickle: whoever can write it can run code here. Only `Tuner.restore` opens it.
+TRESTORE-2: a file that is missing or not what was written is an error that names it and what to give instead; what it was
+  to say is never guessed.
 """
 
+import hashlib
+import io
 import os
 import pickle
+import pickletools
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from carril._internal.pickling import dumps, loads
-from carril.exceptions import ConfigError
+from carril.exceptions import ConfigError, StorageError
 from carril.train._config import RunConfig, coerce
-from carril.train._locations import is_uri, parent_and_name
+from carril.train._locations import is_uri, joined, parent_and_name
 from carril.train._places import place
 from carril.tune._config import TuneConfig
 from carril.tune._stored import read_experiment
@@ -25,7 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="Tuner")
 
 FILE = "tuner.pkl"
-_VERSION = 1
+_VERSION = 2
+_MARK = b"carril-tuner"
 
 
 def pickled(plan: "Plan") -> bytes:
@@ -42,7 +49,45 @@ def pickled(plan: "Plan") -> bytes:
             kept[name] = dumps(value)
         except Exception as error:
             lost[name] = f"{type(error).__name__}: {error}"
-    return pickle.dumps({"version": _VERSION, "trainable": plan.trainable_name, "kept": kept, "lost": lost})
+    data = pickle.dumps({"version": _VERSION, "trainable": plan.trainable_name, "kept": kept, "lost": lost})
+    header = b"%s %d %d %s\n" % (_MARK, _VERSION, len(data), hashlib.sha256(data).hexdigest().encode())
+    return header + data
+
+
+def damage(data: bytes | None) -> str | None:
+    """What is wrong with the content of `tuner.pkl`; None where it is what was written. Nothing is unpickled."""
+    if data is None:
+        return "is missing"
+    if not data.startswith(_MARK):
+        return _damage_of_first_format(data)
+    header, _, content = data.partition(b"\n")
+    fields = header.split()
+    if len(fields) != 4:
+        return "is damaged: its first line was cut off"
+    if fields[1] != b"%d" % _VERSION:
+        return f"has format {fields[1].decode(errors='replace')}, which this version of carril does not know"
+    if fields[2] != b"%d" % len(content):
+        return f"is damaged: it has {len(content):,} of {fields[2].decode(errors='replace')} bytes"
+    if fields[3] != hashlib.sha256(content).hexdigest().encode():
+        return "is damaged: its checksum is not what was written"
+    return None
+
+
+def _damage_of_first_format(data: bytes) -> str | None:
+    """A pickle alone: whether it is whole can be seen, not whether it is what was written."""
+    try:
+        end = 0
+        for opcode, _, _ in pickletools.genops(io.BytesIO(data)):
+            end += opcode.name == "STOP"
+    except Exception:
+        return "is damaged: it is not a whole pickle"
+    return None if end else "is damaged: it is not a whole pickle"
+
+
+def is_restorable(path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> bool:
+    """Whether `restore` has what it needs, as far as can be seen without opening a pickle."""
+    stored = read_experiment(path, storage_filesystem)
+    return damage(place(stored.path, stored.filesystem).read(FILE)) is None
 
 
 def keep(plan: "Plan", path: str) -> None:
@@ -67,8 +112,7 @@ def restore(
 ) -> T:
     """The tuner of `Tuner.restore`."""
     stored = read_experiment(path, storage_filesystem)
-    data = place(stored.path, stored.filesystem).read(FILE)
-    content: dict[str, Any] = loads(data) if data is not None else {"kept": {}, "lost": {}}
+    content = _content(place(stored.path, stored.filesystem).read(FILE), stored.path, given)
     _check_name(trainable, stored.record)
 
     def part(name: str) -> Any:
@@ -79,7 +123,15 @@ def restore(
                 f"`{name}` of the experiment could not be kept: {content['lost'][name]}",
                 hints=[f"give it to `restore`: `Tuner.restore(path, trainable, {name}=…)`"],
             )
-        return loads(content["kept"][name]) if name in content["kept"] else None
+        if name not in content["kept"]:
+            return None
+        try:
+            return loads(content["kept"][name])
+        except Exception as error:  # a module or a class that is not there any more
+            raise ConfigError(
+                f"`{name}` in `{joined(stored.path, FILE)}` cannot be loaded: {type(error).__name__}: {error}",
+                hints=[f"give it to `restore`: `Tuner.restore(path, trainable, {name}=…)`"],
+            ) from error
 
     run_config = coerce(RunConfig, part("run_config"), "run_config")
     parent, name = parent_and_name(stored.path)
@@ -89,6 +141,32 @@ def restore(
     return kind(
         trainable, param_space=part("param_space"), tune_config=tune_config, run_config=run_config, _resuming=resuming
     )
+
+
+def _content(data: bytes | None, path: str, given: dict[str, Any]) -> dict[str, Any]:
+    """TRESTORE-2. What was given is not needed from the file."""
+    wrong, error = damage(data), None
+    if wrong is None:
+        assert data is not None
+        try:
+            content = loads(data.partition(b"\n")[2] if data.startswith(_MARK) else data)
+            kept, lost = content["kept"], content["lost"]
+            if isinstance(kept, dict) and isinstance(lost, dict):
+                return {"kept": kept, "lost": lost}
+            wrong = "is damaged: it holds something else"
+        except Exception as raised:
+            wrong, error = f"is damaged: {type(raised).__name__}: {raised}", raised
+    needed = [name for name, value in given.items() if value is None]
+    if not needed:
+        return {"kept": {}, "lost": {}}
+    missing = ", ".join(f"{name}=…" for name in needed)
+    raise StorageError(
+        f"the experiment cannot be restored: `{joined(path, FILE)}` {wrong}",
+        hints=[
+            f"give what it held: `Tuner.restore(path, trainable, {missing})`",
+            "or run the script again that made it: `Tuner(…).fit()` with the same `name` and `storage_path` resumes it",
+        ],
+    ) from error
 
 
 def _check_name(trainable: Any, record: dict[str, Any]) -> None:

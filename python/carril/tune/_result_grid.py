@@ -5,6 +5,7 @@ the whole error) is read when it is asked for, a trial at a time, so that a grid
 
 GRID-1: the best by scope "last" needs no file of a trial that has the metric in its last result.
 GRID-2: NaN is never the best; with `filter_nan_and_inf` neither is an infinite value.
+GRID-3: of a trial whose last result lacks the metric, the last one that has it counts.
 """
 
 import math
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pandas
 
     from carril.train._checkpoint import Checkpoint
+    from carril.tune._console_trials import TrialView
 
 _METRICS_IN_AN_ERROR = 20
 
@@ -60,9 +62,8 @@ class TrialResult(Result):
         """The last result; empty where nothing was reported."""
         if self._last is None:
             # A trial that was not ended has no last word in the experiment's files.
-            known = self._trial.metrics
-            rows = [known] if known is not None or self._trial.is_over else self._rows()[-1:]
-            self._last = Metrics(rows[0] if rows and rows[0] is not None else {})
+            last = self._trial.metrics if self._trial.is_over else next(reversed(self._rows()), self._trial.metrics)
+            self._last = Metrics(last or {})
         return self._last
 
     @metrics.setter
@@ -125,12 +126,14 @@ class TrialResult(Result):
 
     def _rows(self) -> list[dict[str, Any]]:
         """Every result, in order."""
-        return parse_lines(self._read("result.json"))
+        return parse_lines(self._read("result.json"), f"{self.path}/result.json")
 
     @classmethod
-    def from_path(cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> Result:
+    def from_path(
+        cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None, *, verify: bool = True
+    ) -> Result:
         """Reads one run or trial from its directory."""
-        return Result.from_path(path, storage_filesystem)
+        return Result.from_path(path, storage_filesystem, verify=verify)
 
     def __repr__(self) -> str:
         metrics = {name: value for name, value in self.metrics.items() if name not in AUTOMATIC_FIELDS}
@@ -200,6 +203,56 @@ class ResultGrid:
 
     def __repr__(self) -> str:
         return f"ResultGrid({len(self)} trials, {self.num_errors} failed, path={self._path!r})"
+
+    def views(self) -> "list[TrialView]":
+        """The trials as a table shows them."""
+        return [self._view(number, result) for number, result in enumerate(self._results)]
+
+    def _view(self, number: int, result: Result) -> "TrialView":
+        from carril.tune._console_trials import TrialView
+
+        metrics = dict(result.metrics or {})
+        if self._metric is not None and metrics and look_up(metrics, self._metric) is None:
+            # GRID-3.
+            counts = _score(result, self._metric, self._mode or "min", "last")
+            metrics.update({} if counts is None else {self._metric: counts})
+        view = TrialView(
+            number,
+            str(metrics.get("trial_id") or number),
+            os.path.basename((result.path or "").rstrip("/")) or f"trial {number}",
+            _status(result),
+            result.config or {},
+            metrics or None,
+            int(metrics.get("training_iteration") or 0),
+            float(metrics.get("time_total_s") or 0.0),
+        )
+        if not isinstance(result, TrialResult):
+            return view
+        trial = result._trial
+        view = view._replace(number=trial.number, id=trial.id, name=trial.name, directory=trial.directory)
+        if trial.is_over:
+            view = view._replace(iterations=trial.iterations, seconds=trial.seconds)
+        status = "stopped" if trial.early and trial.status == "terminated" else trial.status
+        return view._replace(status=status, reason=trial.reason)
+
+    def _repr_html_(self) -> str:
+        """For a notebook: the trials, the best first."""
+        from html import escape
+
+        from carril.tune._console_table import TableOptions
+        from carril.tune._console_trials import Trials
+        from carril.tune._console_view import ExperimentView
+
+        trials = Trials(self._metric, self._mode)
+        for view in self.views():
+            trials.put(view)
+        name = os.path.basename((self._path or "").rstrip("/")) or "trials"
+        shown = ExperimentView(name, trials, None, TableOptions(by_metric=True))
+        shown.state = "finished"
+        facts = " · ".join([name, *shown.facts()])
+        best = shown.best()
+        lines = [f"<b>{escape(facts)}</b>", *([f"best: {escape(best)}"] if best else [])]
+        return f"<div>{'<br>'.join(lines)}{shown.html_table()}</div>"
 
     @property
     def experiment_path(self) -> str | None:
@@ -333,7 +386,11 @@ def _status(result: Result) -> str:
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
     """Every result of a trial, in order."""
-    return list(result._reports) if result.path is None else parse_lines(result._read("result.json"))
+    return (
+        list(result._reports)
+        if result.path is None
+        else parse_lines(result._read("result.json"), f"{result.path}/result.json")
+    )
 
 
 def number_in(row: dict[str, Any], metric: str) -> float | None:

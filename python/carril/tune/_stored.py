@@ -12,7 +12,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-from carril.exceptions import NotFoundError
+from carril.exceptions import NotFoundError, StorageError
 from carril.train._locations import (
     checked_filesystem,
     is_uri,
@@ -52,6 +52,8 @@ class StoredTrial:
     seconds: float = 0.0
     metrics: dict[str, Any] | None = None
     error: str | None = None
+    # A scheduler ended it before its time.
+    early: bool = False
     checkpoint: str | None = None
     reason: str = ""
     # The lines that tell of the beginning and of the end, and the config with which it began.
@@ -106,12 +108,28 @@ def read_experiment(path: "str | os.PathLike[str]", storage_filesystem: Any = No
     if data is None:
         raise _not_found(where, kept, filesystem)
     record = _object(data.decode(errors="replace"))
+    if not isinstance(record.get("status"), str):
+        raise StorageError(
+            f"`{joined(where, EXPERIMENT_FILE)}` is damaged: what the experiment was cannot be read",
+            hints=[
+                "put it back from a copy; the trials' own directories are whole, and `Result.from_path` reads each",
+            ],
+        )
     trials = _trials((kept.read(TRIALS_FILE) or b"").decode(errors="replace"))
-    if record.get("status", "running") != "running":
+    if not _is_live(record, data):
         for trial in trials:
             if trial.status in _LIVE_STATES:
                 trial.status = "unfinished"
     return StoredExperiment(where, record, trials, filesystem)
+
+
+def _is_live(record: dict[str, Any], data: bytes) -> bool:
+    """Whether a head has the experiment, as far as can be seen from here."""
+    if record["status"] != "running":
+        return False
+    from carril._native import is_experiment_live
+
+    return is_experiment_live(data.decode(errors="replace")) is not False
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -165,7 +183,7 @@ def _apply(trial: StoredTrial, kind: str, event: dict[str, Any]) -> None:
         trial.status, trial.reason = event.get("status") or "terminated", event.get("reason") or ""
         trial.iterations, trial.seconds = event.get("iterations") or 0, event.get("seconds") or 0.0
         trial.metrics, trial.error = event.get("metrics") or None, event.get("error")
-        trial.checkpoint = event.get("checkpoint")
+        trial.checkpoint, trial.early = event.get("checkpoint"), event.get("early") is True
 
 
 def _not_found(where: str, kept: Place, filesystem: Any) -> NotFoundError:

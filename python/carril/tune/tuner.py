@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import ConfigError, NotFoundError
+from carril.exceptions import ConfigError, NotFoundError, StorageError
 from carril.train._config import RunConfig, coerce
 from carril.tune._config import TuneConfig
 from carril.tune._plan import Plan, Resuming, make_plan
@@ -93,14 +93,16 @@ class Tuner:
 
     @classmethod
     def can_restore(cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> bool:
-        """True if there is an experiment in `path`."""
-        from carril.tune._stored import read_experiment
+        """True if there is an experiment in `path` that `restore(path, trainable)` can resume.
+
+        False where its `tuner.pkl` is missing or damaged: `restore` says what to give instead. Nothing is unpickled.
+        """
+        from carril.tune._restore import is_restorable
 
         try:
-            read_experiment(path, storage_filesystem)
-        except NotFoundError:
+            return is_restorable(path, storage_filesystem)
+        except (NotFoundError, StorageError):
             return False
-        return True
 
     def __repr__(self) -> str:
         return f"Tuner({self._plan.trainable_name}, param_space={self._plan.space})"

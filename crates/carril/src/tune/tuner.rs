@@ -20,7 +20,7 @@ use super::space::Space;
 use crate::blocking::outside;
 use crate::config::{Mode, RunConfig, ScalingConfig};
 use crate::console::{Console, count};
-use crate::driver::{Connection, connect, replace_lost, worker_command};
+use crate::driver::{Connection, connect, replace_lost, why, worker_command};
 use crate::encode::to_value;
 use crate::error::{BoxError, Error, Result};
 use crate::follow::Follower;
@@ -378,7 +378,8 @@ impl Fit {
                 Err(lost) if lost.is_head_lost() && !follower.is_unwanted() && heads < HEADS => {
                     heads += 1;
                     if let Some((_, console)) = &watched {
-                        console.warning(&format!("the head has gone and is started again: {lost}"));
+                        console
+                            .warning(&format!("the head has gone and is started again: {}", why(&connection, &lost)));
                     }
                     connection = replace_lost(&connection)?;
                 }
@@ -436,7 +437,7 @@ impl Trials {
         }
         match changed.state.as_str() {
             "running" => drop(self.running.insert(changed.trial)),
-            "terminated" | "error" => {
+            "terminated" | "stopped" | "error" => {
                 self.running.remove(&changed.trial);
                 self.ended += 1;
             }

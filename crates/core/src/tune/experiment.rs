@@ -56,15 +56,31 @@ enum State {
     /// The driver judges this report of its.
     Judging(u64),
     Pausing(String),
-    /// It stops for this reason; the scheduler knows.
-    Stopping {
-        reason: String,
-        by_scheduler: bool,
-    },
+    Stopping(Stop),
     Paused,
     Ended,
     /// It was interrupted.
     Unfinished,
+}
+
+/// Why a trial stops.
+#[derive(Clone, Debug, PartialEq)]
+struct Stop {
+    reason: String,
+    /// The scheduler knows.
+    by_scheduler: bool,
+    /// It is not worth more: a scheduler ends it before its time.
+    early: bool,
+}
+
+impl Stop {
+    fn by_rule(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), by_scheduler: false, early: false }
+    }
+
+    fn by_scheduler(reason: impl Into<String>, early: bool) -> Self {
+        Self { reason: reason.into(), by_scheduler: true, early }
+    }
 }
 
 /// Goes on from the checkpoint of another trial.
@@ -114,6 +130,9 @@ pub struct Experiment {
     told_unseen: bool,
     ending: Option<ExperimentEnd>,
     ended: bool,
+    /// Left by the head before, until `Begun`: orders that no record says were carried out, and runs that ended unheard.
+    orders_left: BTreeMap<TrialId, (Decision, String)>,
+    runs_ended: BTreeMap<TrialId, RunEnd>,
 }
 
 type Out = Vec<ExperimentCommand>;
@@ -144,6 +163,8 @@ impl Experiment {
             told_unseen: false,
             ending: None,
             ended: false,
+            orders_left: BTreeMap::new(),
+            runs_ended: BTreeMap::new(),
         }
     }
 
@@ -154,7 +175,7 @@ impl Experiment {
         }
         self.nobody_chosen = false;
         match event {
-            ExperimentEvent::Begun => {}
+            ExperimentEvent::Begun => self.catch_up(&mut out),
             ExperimentEvent::Answered { question, answer } => self.on_answered(question, answer, &mut out),
             ExperimentEvent::Placed { trial } => self.on_placed(trial),
             ExperimentEvent::Refused { trial, reason } => self.on_refused(trial, reason, &mut out),
@@ -218,12 +239,12 @@ impl Experiment {
         let state = self.trial(trial).state.clone();
         match (state, end) {
             (State::Ended, _) => {}
-            (State::Stopping { reason, by_scheduler }, _) => self.complete(trial, reason, by_scheduler, out),
+            (State::Stopping(stop), _) => self.complete(trial, stop, out),
             (_, RunEnd::Failed(headline)) => self.fail_trial(trial, headline, out),
             (State::Pausing(reason), _) => self.pause(trial, reason, out),
-            (_, RunEnd::Finished) => self.complete(trial, "the function returned".to_owned(), false, out),
+            (_, RunEnd::Finished) => self.complete(trial, Stop::by_rule("the function returned"), out),
             (_, RunEnd::Aborted(_)) if interrupted => self.trial(trial).state = State::Unfinished,
-            (_, RunEnd::Aborted(reason)) => self.complete(trial, reason, false, out),
+            (_, RunEnd::Aborted(reason)) => self.complete(trial, Stop::by_rule(reason), out),
         }
     }
 
@@ -266,7 +287,8 @@ impl Experiment {
     }
 
     /// The trial is over, and well.
-    fn complete(&mut self, trial: TrialId, reason: String, by_scheduler: bool, out: &mut Out) {
+    fn complete(&mut self, trial: TrialId, stop: Stop, out: &mut Out) {
+        let Stop { reason, by_scheduler, early } = stop;
         let one = self.trial(trial);
         one.state = State::Ended;
         one.exploit = None;
@@ -276,7 +298,13 @@ impl Experiment {
             scheduler.on_trial_completed(trial, &last);
         }
         self.trial_is_over(trial, Some(last), out);
-        out.push(ExperimentCommand::Record(Record::Ended(EndedTrial { trial, reason, error: None, by_scheduler })));
+        out.push(ExperimentCommand::Record(Record::Ended(EndedTrial {
+            trial,
+            reason,
+            error: None,
+            by_scheduler,
+            early,
+        })));
         if !has_metric {
             self.miss_metric(trial, out);
         }
@@ -291,7 +319,8 @@ impl Experiment {
         }
         self.trial_is_over(trial, None, out);
         let (reason, error) = ("it failed".to_owned(), Some(headline.clone()));
-        out.push(ExperimentCommand::Record(Record::Ended(EndedTrial { trial, reason, error, by_scheduler: false })));
+        let ended = EndedTrial { trial, reason, error, by_scheduler: false, early: false };
+        out.push(ExperimentCommand::Record(Record::Ended(ended)));
         if self.options.fail_fast {
             self.end_by(ExperimentEnd::Failed(format!("trial {} failed: {headline}", trial.0)), out);
         }
@@ -339,14 +368,14 @@ impl Experiment {
         self.questions.clear();
         let running: Vec<TrialId> = self.live.union(&self.submitted).copied().collect();
         for trial in running {
-            if finishes && !matches!(self.trial(trial).state, State::Stopping { .. }) {
-                self.trial(trial).state = State::Stopping { reason: reason.clone(), by_scheduler: false };
+            if finishes && !matches!(self.trial(trial).state, State::Stopping(_)) {
+                self.trial(trial).state = State::Stopping(Stop::by_rule(reason.clone()));
             }
             out.push(ExperimentCommand::StopTrial { trial, reason: reason.clone() });
         }
         if finishes {
             for trial in std::mem::take(&mut self.paused) {
-                self.complete(trial, reason.clone(), false, out);
+                self.complete(trial, Stop::by_rule(reason.clone()), out);
             }
         }
     }
@@ -374,8 +403,12 @@ impl Experiment {
         let waits = self.paused.contains(&trial) || self.pending.contains(&trial);
         let pausing = matches!(self.trial(trial).state, State::Pausing(_));
         match decision {
-            Decision::Stop if waits => self.complete(trial, reason, true, out),
-            Decision::Stop if pausing => self.trial(trial).state = State::Stopping { reason, by_scheduler: true },
+            Decision::Stop if waits => self.complete(trial, Stop::by_scheduler(reason, true), out),
+            Decision::Stop if pausing => self.trial(trial).state = State::Stopping(Stop::by_scheduler(reason, true)),
+            Decision::Complete if waits => self.complete(trial, Stop::by_scheduler(reason, false), out),
+            Decision::Complete if pausing => {
+                self.trial(trial).state = State::Stopping(Stop::by_scheduler(reason, false));
+            }
             Decision::Exploit { from, with } if waits || pausing => {
                 if self.trial(from).checkpoints == 0 {
                     out.push(ExperimentCommand::Record(Record::ExploitRefused { trial }));

@@ -37,7 +37,10 @@ pub enum Decision {
     Continue,
     /// It saves a checkpoint and waits until it is chosen.
     Pause,
+    /// It is not worth more: it ends before its time.
     Stop,
+    /// It has had all that it is given.
+    Complete,
     /// It leaves its work and waits, until it is chosen to go on from the newest checkpoint of `from` (which may be itself), and
     /// from the time that was reported with it.
     Exploit {

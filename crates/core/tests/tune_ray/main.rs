@@ -161,7 +161,7 @@ fn word(decision: &Decision) -> &'static str {
     match decision {
         Decision::Continue => "go",
         Decision::Pause => "pause",
-        Decision::Stop => "stop",
+        Decision::Stop | Decision::Complete => "stop",
         Decision::Exploit { .. } => "exploit",
         Decision::Resize(_) => "resize",
     }

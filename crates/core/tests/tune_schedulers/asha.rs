@@ -60,7 +60,7 @@ fn a_rung_that_was_jumped_over_is_not_visited_later() {
 fn at_the_end_a_trial_is_done_or_goes_on() {
     let mut stops = asha(9.0, 3.0);
     add(&mut stops, 0..2);
-    assert_eq!(tell(&mut stops, 0, 9.0, 1.0), Decision::Stop, "ASHA-4");
+    assert_eq!(tell(&mut stops, 0, 9.0, 1.0), Decision::Complete, "ASHA-4");
     let mut goes_on = Asha::new(AshaOptions { stop_last_trials: false, ..options(9.0, 3.0) }).unwrap();
     add(&mut goes_on, 0..2);
     assert_eq!(tell(&mut goes_on, 0, 9.0, 1.0), Decision::Continue);

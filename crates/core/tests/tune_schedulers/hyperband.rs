@@ -62,7 +62,7 @@ fn a_full_bracket_is_halved_when_all_are_there() {
     assert_eq!(tell(&mut hyperband, 7, 2.0, 9.0), Decision::Continue);
     assert_eq!(tell(&mut hyperband, 7, 3.0, 0.5), Decision::Stop, "only one of three goes on");
     assert_eq!(stopped(&mut hyperband), [8]);
-    assert_eq!(tell(&mut hyperband, 6, 9.0, 1.0), Decision::Stop, "it is done");
+    assert_eq!(tell(&mut hyperband, 6, 9.0, 1.0), Decision::Complete, "it is done");
 }
 
 #[test]

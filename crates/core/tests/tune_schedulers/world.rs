@@ -117,7 +117,7 @@ impl World {
             );
             self.log.push(format!("{} {decision:?}: {why}", trial.0));
             match decision {
-                Decision::Stop => self.end(trial),
+                Decision::Stop | Decision::Complete => self.end(trial),
                 Decision::Exploit { from, with } => {
                     assert!(!self.ended.contains(&from), "PBT-4");
                     self.times.insert(trial, self.times[&from]);
@@ -173,7 +173,7 @@ impl World {
         match decision {
             Decision::Continue => {}
             Decision::Pause => self.wait(trial),
-            Decision::Stop => self.end(trial),
+            Decision::Stop | Decision::Complete => self.end(trial),
             Decision::Resize(resources) => {
                 self.resources.insert(trial, resources);
                 self.wait(trial);

@@ -3,6 +3,7 @@
 use carril_core::tune::TrialId;
 use carril_core::tune::experiment::{EndedTrial, Record};
 use carril_proto::v1;
+use carril_store::RECOVERED;
 use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
 
 use super::names::Names;
@@ -19,6 +20,7 @@ pub(super) struct Ended<'a> {
 pub(super) fn trial_of(record: &Record) -> TrialId {
     match record {
         Record::Made { trial, .. }
+        | Record::Found { trial, .. }
         | Record::Told { trial, .. }
         | Record::Chosen { trial }
         | Record::Paused { trial, .. }
@@ -41,7 +43,7 @@ pub(super) fn line_of(
     let mut line = Metrics::default();
     let mut put = |key: &str, value: Value| line.0.push((key.to_owned(), value));
     let event = match record {
-        Record::Made { .. } => "made",
+        Record::Made { .. } | Record::Found { .. } => "made",
         Record::Told { .. } => "told",
         Record::Chosen { .. } => "started",
         Record::Paused { .. } => "paused",
@@ -83,8 +85,8 @@ pub(super) fn line_of(
                 put("exact", exact);
             }
         }
-        Record::Chosen { .. } | Record::ExploitRefused { .. } => {}
-        Record::Ended(EndedTrial { reason, error, by_scheduler, .. }) => {
+        Record::Chosen { .. } | Record::ExploitRefused { .. } | Record::Found { .. } => {}
+        Record::Ended(EndedTrial { reason, error, by_scheduler, early, .. }) => {
             put("status", text(if error.is_some() { "error" } else { "terminated" }));
             put("reason", text(reason));
             if let Some(known) = known {
@@ -95,6 +97,7 @@ pub(super) fn line_of(
             }
             put("error", error.as_deref().map_or(Value::None, text));
             put("by_scheduler", Value::Bool(*by_scheduler));
+            put("early", Value::Bool(*early));
         }
     }
     line
@@ -187,6 +190,10 @@ pub(super) fn read(line: &Metrics) -> Option<Read> {
             let own = Names { id: text("id")?, name: text("name")?, directory: text("directory")?, tag: text("tag")? };
             let named = line.get("named").is_some().then(|| (own.name.clone(), own.directory.clone()));
             names = Some(own);
+            if line.get(RECOVERED).is_some() {
+                let record = Record::Found { trial, config: config() };
+                return Some(Read { record, names, last: None, iterations: 0, seconds: 0.0, checkpoint: None });
+            }
             let amounts = map("resources").filter(|_| line.get("own_resources").is_some());
             let resources = amounts.and_then(|amounts| amounts_of(&amounts).ok());
             Record::Made { trial, config: config()?, names: named, resources }
@@ -201,6 +208,7 @@ pub(super) fn read(line: &Metrics) -> Option<Read> {
             reason: text("reason")?,
             error: text("error"),
             by_scheduler: line.get("by_scheduler") == Some(&Value::Bool(true)),
+            early: line.get("early") == Some(&Value::Bool(true)),
         }),
         _ => return None,
     };

@@ -99,6 +99,7 @@ pub(crate) fn answer_of(value: Value) -> Result<Answer, Failure> {
         "judged" => {
             let judged = match text("verdict").as_deref() {
                 Some("stop") => Judged::Stop,
+                Some("stop_early") => Judged::StopEarly,
                 Some("pause") => Judged::Pause,
                 _ => Judged::Continue,
             };

@@ -61,7 +61,8 @@ impl Head {
 
     pub fn on_experiment_opened(&mut self, id: &RunId, result: Result<ExperimentOpened, Failure>) {
         let Some(OpeningExperiment { spec, request, reply }) = self.opening_experiments.remove(id) else { return };
-        let (name, now, budget) = (spec.name.clone(), self.outside.now(), spec.time_budget_s);
+        let now = (self.outside.now(), self.outside.clock());
+        let (name, budget) = (spec.name.clone(), spec.time_budget_s);
         let opened = result.and_then(|opened| ExperimentRun::new(id.clone(), spec, request, opened, now));
         let experiment = match opened {
             Ok(experiment) => experiment,

@@ -12,6 +12,8 @@ pub enum TrialState {
     Running,
     Paused,
     Terminated,
+    /// A scheduler ended it before its time.
+    Stopped,
     Error,
 }
 
@@ -94,6 +96,7 @@ impl Trial {
 
     fn take_end(&mut self, event: &Metrics, reason: String) -> Option<()> {
         self.state = match text(event, "status")?.as_str() {
+            "terminated" if event.get("early") == Some(&Value::Bool(true)) => TrialState::Stopped,
             "terminated" => TrialState::Terminated,
             _ => TrialState::Error,
         };

@@ -95,7 +95,10 @@ pub enum Answer {
 pub enum Judged {
     Continue,
     Pause,
+    /// A rule of the user's is fulfilled.
     Stop,
+    /// The user's scheduler thinks that it is not worth more.
+    StopEarly,
 }
 
 /// What a trial is told after a report.
@@ -153,6 +156,12 @@ pub enum Record {
         names: Option<(String, String)>,
         resources: Option<Resources>,
     },
+    /// It was made, but the record of that is lost: its directory was found, or its number is missing between others. The config is what
+    /// its files have.
+    Found {
+        trial: TrialId,
+        config: Option<Metrics>,
+    },
     /// What the scheduler was told.
     Told {
         trial: TrialId,
@@ -184,6 +193,8 @@ pub struct EndedTrial {
     /// The headline of its failure.
     pub error: Option<String>,
     pub by_scheduler: bool,
+    /// A scheduler ended it before its time.
+    pub early: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use carril_types::{Metrics, Resources, Value};
 
 use super::{
     Decision, Experiment, ExperimentCommand, ExperimentEnd, Exploit, Judged, Out, Question, Record, Scheduler, State,
-    Verdict, shown, words_of,
+    Stop, Verdict, shown, words_of,
 };
 use crate::tune::TrialId;
 use crate::tune::scheduler::Holding;
@@ -29,7 +29,7 @@ impl Experiment {
             self.warn_of_unseen(trial, out);
         }
         if let Some(reason) = self.rule_hit(trial) {
-            return self.stop(trial, number, reason, out);
+            return self.stop(trial, number, Stop::by_rule(reason), out);
         }
         if self.options.asks_judge {
             self.trial(trial).state = State::Judging(number);
@@ -95,8 +95,9 @@ impl Experiment {
     }
 
     /// The scheduler has not heard of this report.
-    fn stop(&mut self, trial: TrialId, number: u64, reason: String, out: &mut Out) {
-        self.trial(trial).state = State::Stopping { reason: reason.clone(), by_scheduler: false };
+    fn stop(&mut self, trial: TrialId, number: u64, stop: Stop, out: &mut Out) {
+        let reason = stop.reason.clone();
+        self.trial(trial).state = State::Stopping(stop);
         self.decide(trial, number, Verdict::Stop, reason, out);
     }
 
@@ -104,10 +105,9 @@ impl Experiment {
         let State::Judging(number) = self.trial(trial).state else { return };
         self.trial(trial).state = State::Running;
         match judged {
-            Judged::Stop => {
-                // A scheduler of the user's knows what it has decided; one of ours hears of it when the trial has ended.
-                self.stop(trial, number, reason, out);
-            }
+            // A scheduler of the user's knows what it has decided; one of ours hears of it when the trial has ended.
+            Judged::Stop => self.stop(trial, number, Stop::by_rule(reason), out),
+            Judged::StopEarly => self.stop(trial, number, Stop { early: true, ..Stop::by_rule(reason) }, out),
             Judged::Pause => {
                 self.trial(trial).state = State::Pausing(reason.clone());
                 self.decide(trial, number, Verdict::Pause, reason, out);
@@ -133,8 +133,9 @@ impl Experiment {
                 self.trial(trial).state = State::Pausing(reason.clone());
                 Verdict::Pause
             }
-            Decision::Stop => {
-                self.trial(trial).state = State::Stopping { reason: reason.clone(), by_scheduler: true };
+            Decision::Stop | Decision::Complete => {
+                let early = decision == Decision::Stop;
+                self.trial(trial).state = State::Stopping(Stop::by_scheduler(reason.clone(), early));
                 Verdict::Stop
             }
             Decision::Resize(resources) => {

@@ -1,9 +1,17 @@
 //! An experiment as its records tell it: what has ended stays ended, what has not goes on.
+//!
+//! A head may be killed between a decision and what comes of it. What was decided is decided again by the replay, so that it is known at
+//! the end which trials were stopping or pausing; `Begun` then does what was left undone.
 
-use carril_types::Metrics;
+use std::collections::BTreeMap;
 
-use super::{EndedTrial, Experiment, Record, Scheduler, Searcher, State};
+use carril_types::{Metrics, Value};
+
+use super::{
+    AnyScheduler, Decision, EndedTrial, Experiment, Exploit, Out, Record, RunEnd, Scheduler, Searcher, State, Stop,
+};
 use crate::tune::TrialId;
+use crate::tune::search::Suggestion;
 
 /// What becomes of trials that an earlier head has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,10 +23,30 @@ pub struct Resuming {
 }
 
 impl Experiment {
-    /// EXP-4: tells searcher and scheduler what they were told before, and puts the trials where they were.
-    pub fn replay(&mut self, records: Vec<(Record, Option<Metrics>)>, resuming: Resuming) {
+    /// EXP-4: tells searcher and scheduler what they were told before, and puts the trials where they were. `runs_ended`: trials whose
+    /// own files say that their runs have ended.
+    pub fn replay(
+        &mut self,
+        records: Vec<(Record, Option<Metrics>)>,
+        mut runs_ended: BTreeMap<TrialId, RunEnd>,
+        resuming: Resuming,
+    ) {
         for (record, last) in records {
             self.replay_one(record, last);
+        }
+        // What the driver's scheduler, or one that looks at resources, has decided cannot be decided again.
+        if self.scheduler.is_none() || self.changes_resources() {
+            runs_ended.clear();
+        }
+        let never_pauses = matches!(
+            self.scheduler,
+            Some(AnyScheduler::Fifo(_) | AnyScheduler::Asha(_) | AnyScheduler::MedianStopping(_))
+        );
+        if !never_pauses {
+            runs_ended.retain(|trial, _| {
+                let one = self.trials.get(trial.0 as usize);
+                one.is_some_and(|one| one.state == State::Running)
+            });
         }
         for index in 0..self.trials.len() {
             let trial = TrialId(index as u64);
@@ -26,43 +54,82 @@ impl Experiment {
             let goes_on = match one.state {
                 State::Ended => false,
                 State::Unfinished => resuming.errored,
-                State::Paused => continue,
+                State::Paused | State::Stopping(_) => continue,
+                State::Pausing(_) if !resuming.leaves_unfinished => continue,
+                State::Running if runs_ended.contains_key(&trial) => continue,
+                // The record that it was started is lost. Where trials pause, its run may have ended for that.
+                State::Pending if never_pauses && runs_ended.contains_key(&trial) => continue,
                 _ => !resuming.leaves_unfinished,
             };
+            one.exploit = None;
             one.state = if goes_on { State::Pending } else { State::Ended };
             if goes_on && !self.pending.contains(&trial) {
                 self.pending.push(trial);
+            }
+        }
+        self.runs_ended = runs_ended;
+    }
+
+    /// What a trial without an end had reported last, and whether the metric was ever among it.
+    pub fn set_reached(&mut self, trial: TrialId, last: Metrics, has_metric: bool) {
+        let metric = self.options.metric.as_ref().map(|(metric, _)| metric.clone());
+        let one = self.trial(trial);
+        one.has_metric |= has_metric || metric.is_none_or(|name| last.find(&name).and_then(Value::as_f64).is_some());
+        one.last = Some(last);
+    }
+
+    /// What the head before has decided, and nobody has done.
+    pub(super) fn catch_up(&mut self, out: &mut Out) {
+        for (trial, (decision, reason)) in std::mem::take(&mut self.orders_left) {
+            self.carry_out_order(trial, decision, reason, out);
+        }
+        for index in 0..self.trials.len() {
+            let trial = TrialId(index as u64);
+            match self.trials[index].state.clone() {
+                State::Stopping(stop) => self.complete(trial, stop, out),
+                State::Pausing(reason) => self.pause(trial, reason, out),
+                _ => {}
+            }
+        }
+        for (trial, end) in std::mem::take(&mut self.runs_ended) {
+            if matches!(self.trial(trial).state, State::Pending | State::Running) {
+                self.on_run_ended(trial, end, out);
             }
         }
     }
 
     fn replay_one(&mut self, record: Record, last: Option<Metrics>) {
         match record {
+            Record::Found { trial, config } => {
+                let suggested = self.searcher.as_mut().map(|searcher| searcher.suggest(trial));
+                let config = match (config, suggested) {
+                    (Some(config), _) | (None, Some(Suggestion::Config(config))) => config,
+                    (None, _) => Metrics::default(),
+                };
+                self.replay_made(trial, config);
+            }
             Record::Made { trial, config, names, resources } => {
-                debug_assert_eq!(trial.0 as usize, self.trials.len(), "trials are made in order");
                 if let Some(searcher) = &mut self.searcher {
                     searcher.suggest(trial);
                 }
-                if let Some(scheduler) = &mut self.scheduler {
-                    scheduler.on_trial_added(trial, &config);
-                    scheduler.on_config(trial, &config);
-                }
-                let mut one = Self::new_trial(config);
+                self.replay_made(trial, config);
+                let one = self.trial(trial);
                 one.names = names;
                 one.resources = resources;
-                one.state = State::Pending;
-                self.trials.push(one);
-                self.pending.push(trial);
             }
             Record::Told { trial, result } => {
                 self.trial(trial).has_metric = true;
                 self.trial(trial).checkpoints = 1;
-                if let Some(scheduler) = &mut self.scheduler {
-                    scheduler.on_result(trial, &result);
-                }
+                let decided = self.scheduler.as_mut().map(|scheduler| scheduler.on_result(trial, &result));
                 self.trial(trial).last = Some(result);
+                if let Some((decision, reason)) = decided
+                    && !matches!(self.scheduler, Some(AnyScheduler::ResourceChanging(_)))
+                {
+                    self.replay_decision(trial, decision, reason);
+                }
             }
             Record::Chosen { trial } => {
+                self.orders_left.remove(&trial);
                 if let Some(scheduler) = &mut self.scheduler {
                     scheduler.choose(&self.pending, &self.paused);
                 }
@@ -72,6 +139,7 @@ impl Experiment {
             }
             Record::Paused { trial, .. } => {
                 self.trial(trial).state = State::Paused;
+                self.paused.retain(|paused| *paused != trial);
                 self.paused.push(trial);
             }
             Record::Exploited { trial, config, .. } => {
@@ -82,10 +150,22 @@ impl Experiment {
                 one.config = config;
                 one.state = State::Paused;
                 one.checkpoints = 1;
+                self.orders_left.remove(&trial);
+                self.paused.retain(|paused| *paused != trial);
                 self.paused.push(trial);
             }
-            Record::ExploitRefused { trial } => self.refuse_exploit(trial),
+            Record::ExploitRefused { trial } => {
+                self.orders_left.remove(&trial);
+                if matches!(self.trial(trial).state, State::Pausing(_)) {
+                    self.trial(trial).state = State::Running;
+                }
+                self.refuse_exploit(trial);
+            }
             Record::Ended(EndedTrial { trial, error, by_scheduler, .. }) => {
+                // It does not, where the record of what it was told is lost.
+                let is_known = self.orders_left.remove(&trial).is_some()
+                    || matches!(self.trial(trial).state, State::Stopping(_))
+                    || self.changes_resources();
                 let one = self.trial(trial);
                 one.state = if error.is_some() { State::Unfinished } else { State::Ended };
                 if last.is_some() {
@@ -98,7 +178,7 @@ impl Experiment {
                 if let Some(scheduler) = &mut self.scheduler {
                     match &error {
                         Some(_) => scheduler.on_trial_failed(trial),
-                        None if !by_scheduler => {
+                        None if !by_scheduler || !is_known => {
                             scheduler.on_trial_completed(trial, &last.clone().unwrap_or_default());
                         }
                         None => {}
@@ -110,9 +190,37 @@ impl Experiment {
             }
         }
         if let Some(scheduler) = &mut self.scheduler {
-            // What they led to has records of its own.
-            scheduler.take_orders();
+            // What they led to has records of its own, unless the head was killed before it wrote them.
+            let orders = scheduler.take_orders();
+            self.orders_left.extend(orders.into_iter().map(|(trial, decision, reason)| (trial, (decision, reason))));
             scheduler.take_policies();
+        }
+    }
+
+    fn replay_made(&mut self, trial: TrialId, config: Metrics) {
+        debug_assert_eq!(trial.0 as usize, self.trials.len(), "trials are made in order");
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.on_trial_added(trial, &config);
+            scheduler.on_config(trial, &config);
+        }
+        let mut one = Self::new_trial(config);
+        one.state = State::Pending;
+        self.trials.push(one);
+        self.pending.push(trial);
+    }
+
+    /// What `judge` made of the report.
+    fn replay_decision(&mut self, trial: TrialId, decision: Decision, reason: String) {
+        let one = self.trial(trial);
+        match decision {
+            Decision::Stop => one.state = State::Stopping(Stop::by_scheduler(reason, true)),
+            Decision::Complete => one.state = State::Stopping(Stop::by_scheduler(reason, false)),
+            Decision::Pause => one.state = State::Pausing(reason),
+            Decision::Exploit { from, with } => {
+                one.exploit = Some(Exploit { from, with, reason: reason.clone() });
+                one.state = State::Pausing(reason);
+            }
+            Decision::Continue | Decision::Resize(_) => {}
         }
     }
 }

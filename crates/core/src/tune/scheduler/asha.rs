@@ -260,6 +260,6 @@ impl Asha {
             return (Decision::Continue, format!("`{time_attr}` is past `max_t={max_t}`, and nothing stops it there"));
         }
         self.places.remove(&trial);
-        (Decision::Stop, format!("`{time_attr}` is {time}, and `max_t` is {max_t}: it is done"))
+        (Decision::Complete, format!("`{time_attr}` is {time}, and `max_t` is {max_t}: it is done"))
     }
 }

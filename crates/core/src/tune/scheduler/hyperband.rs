@@ -137,7 +137,7 @@ impl HyperBand {
         self.leave(trial);
         let (time_attr, max_t) = (&self.options.target.time_attr, self.options.max_t);
         if self.options.stop_last_trials {
-            return (Decision::Stop, format!("`{time_attr}` is {time}, and `max_t` is {max_t}: it is done"));
+            return (Decision::Complete, format!("`{time_attr}` is {time}, and `max_t` is {max_t}: it is done"));
         }
         self.running.insert(trial);
         (Decision::Continue, format!("`{time_attr}` is past `max_t={max_t}`, and nothing stops it there"))

@@ -179,7 +179,7 @@ impl Scheduler for ResourceChanging {
     fn on_result(&mut self, trial: TrialId, result: &Metrics) -> Explained {
         let (decision, why) = self.base.on_result(trial, result);
         match decision {
-            Decision::Stop => self.leave(trial),
+            Decision::Stop | Decision::Complete => self.leave(trial),
             _ => self.note_score(trial, result),
         }
         if decision != Decision::Continue {
@@ -213,7 +213,7 @@ impl Scheduler for ResourceChanging {
     fn take_orders(&mut self) -> Vec<Order> {
         let orders = self.base.take_orders();
         for (trial, decision, _) in &orders {
-            if *decision == Decision::Stop {
+            if matches!(decision, Decision::Stop | Decision::Complete) {
                 self.leave(*trial);
             }
         }

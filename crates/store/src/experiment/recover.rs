@@ -1,0 +1,283 @@
+//! What `trials.jsonl` does not say of an experiment, read back from the directories of its trials: for a head that resumes it.
+//!
+//! A file that was cut off, or lost a line, has lost neither trials nor reports: each trial has its config, its reports and its end in
+//! its own directory. A head that was killed has not written down the end of a trial whose run it had ended.
+//!
+//! RECOVER-1: the lines that come back make every trial exactly once, in the order of their numbers, without a gap.
+//! RECOVER-2: a line that is there counts: a directory only adds what no line says.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use carril_types::{Metrics, RunStatus, Value};
+
+use super::{RESULTS, integer, last_result, text};
+use crate::error::StoreError;
+use crate::python_json::{find_in_object, parse_object};
+use crate::run_directory::RunRecord;
+use crate::storage::Storage;
+use crate::verify::list_checkpoints;
+
+/// Of a `made` line that was lost; what is there instead was read from the trial's directory.
+pub const RECOVERED: &str = "recovered";
+
+/// The ids of an experiment's trials begin with so many characters of its own.
+const PREFIX: usize = 5;
+
+#[derive(Debug, Default)]
+pub struct Recovered {
+    pub lines: Vec<Metrics>,
+    /// Trials without an end, by number, as their own files have them.
+    pub reached: BTreeMap<u64, Reached>,
+    /// Trials that no line had made.
+    pub found: Vec<u64>,
+}
+
+/// How far a trial came whose end is not written down.
+#[derive(Debug, Default)]
+pub struct Reached {
+    pub last: Option<Metrics>,
+    /// Whether any of its reports had the metric.
+    pub has_metric: bool,
+    /// How its run has ended, with the headline of a failure.
+    pub ended: Option<(RunStatus, String)>,
+    pub checkpoint: Option<String>,
+}
+
+/// Completes the lines of the experiment of this id.
+pub fn recover(place: &Storage, id: &str, lines: Vec<Metrics>, metric: Option<&str>) -> Result<Recovered, StoreError> {
+    let told = Told::by(&lines);
+    let prefix = id.get(..PREFIX).unwrap_or(id);
+    let mut lost: BTreeMap<u64, String> = BTreeMap::new();
+    for directory in place.directories()? {
+        let directory = directory.trim_end_matches('/').to_owned();
+        if told.directories.contains(&directory) || directory.starts_with('.') {
+            continue;
+        }
+        if let Some(number) = number_of(place, &directory, prefix)?.filter(|number| !told.made.contains(number)) {
+            lost.insert(number, directory);
+        }
+    }
+    let most = told.made.iter().chain(&told.mentioned).chain(lost.keys()).max().copied();
+    let found: Vec<u64> = most.map_or(0..0, |most| 0..most + 1).filter(|number| !told.made.contains(number)).collect();
+    let mut made = BTreeMap::new();
+    for number in &found {
+        made.insert(*number, made_line(place, prefix, *number, lost.get(number))?);
+    }
+    let mut reached = BTreeMap::new();
+    let directories = told.directory_of.iter().map(|(number, directory)| (*number, directory.clone()));
+    for (number, directory) in directories.chain(lost) {
+        if !told.over.contains(&number) {
+            reached.insert(number, look_at(&place.join(&directory), metric, told.started.get(&number).copied())?);
+        }
+    }
+    Ok(Recovered { lines: merged(lines, made), reached, found })
+}
+
+/// What the lines that are there say.
+#[derive(Default)]
+struct Told {
+    made: BTreeSet<u64>,
+    mentioned: BTreeSet<u64>,
+    over: HashSet<u64>,
+    /// Every directory that a trial had, and the one that it has.
+    directories: HashSet<String>,
+    directory_of: HashMap<u64, String>,
+    /// When it was last started.
+    started: HashMap<u64, f64>,
+}
+
+impl Told {
+    fn by(lines: &[Metrics]) -> Self {
+        let mut told = Self::default();
+        for line in lines {
+            let (Some(event), Some(number)) = (text(line, "event"), integer(line, "trial")) else { continue };
+            match event.as_str() {
+                "made" => {
+                    told.made.insert(number);
+                    told.over.remove(&number);
+                    if let Some(directory) = text(line, "directory") {
+                        told.directories.insert(directory.clone());
+                        told.directory_of.insert(number, directory);
+                    }
+                }
+                "started" => {
+                    told.over.remove(&number);
+                    told.started.insert(number, super::number(line, "at").unwrap_or(0.0));
+                }
+                "ended" => drop(told.over.insert(number)),
+                _ => {}
+            }
+            told.mentioned.insert(number);
+        }
+        told
+    }
+}
+
+/// RECOVER-1: a trial stands before everything that is said of it, and before every later one.
+fn merged(lines: Vec<Metrics>, mut made: BTreeMap<u64, Metrics>) -> Vec<Metrics> {
+    let mut all = Vec::with_capacity(lines.len() + made.len());
+    for line in lines {
+        let is_made = text(&line, "event").is_some_and(|event| event == "made");
+        if let Some(number) = integer(&line, "trial") {
+            let before = |lost: &u64| *lost == number || (is_made && *lost < number);
+            // Those in between come first, whichever of them the line is about.
+            let last = made.keys().copied().filter(before).max();
+            while let Some(entry) = made.first_entry().filter(|entry| Some(*entry.key()) <= last) {
+                all.push(entry.remove());
+            }
+        }
+        all.push(line);
+    }
+    all.extend(made.into_values());
+    all
+}
+
+/// The number of the trial that a directory belongs to; `None` where it is no trial's, or another experiment's.
+fn number_of(place: &Storage, directory: &str, prefix: &str) -> Result<Option<u64>, StoreError> {
+    let place = place.join(directory);
+    let Some(params) = place.read("params.json")? else { return Ok(None) };
+    if let Some(number) = number_in(directory, prefix) {
+        return Ok(Some(number));
+    }
+    // A name of the user's own: its reports say whose they are.
+    drop(params);
+    let id = last_result(&place)?.and_then(|result| text(&result, "trial_id"));
+    Ok(id.and_then(|id| number_in(&id, prefix)))
+}
+
+fn number_in(name: &str, prefix: &str) -> Option<u64> {
+    let mark = format!("{prefix}_");
+    name.match_indices(&mark).find_map(|(at, _)| {
+        let rest = &name[at + mark.len()..];
+        let digits = rest.len() - rest.trim_start_matches(|character: char| character.is_ascii_digit()).len();
+        if digits >= 5 { rest[..digits].parse().ok() } else { None }
+    })
+}
+
+/// Of one without a directory the config is not known: it had not begun.
+fn made_line(place: &Storage, prefix: &str, number: u64, directory: Option<&String>) -> Result<Metrics, StoreError> {
+    let id = format!("{prefix}_{number:05}");
+    let own = directory.map(|directory| place.join(directory));
+    let read = |name: &str| own.as_ref().map_or(Ok(None), |own| own.read(name));
+    let config = read("params.json")?.and_then(|bytes| parse_object(&String::from_utf8_lossy(&bytes)));
+    let first = read(RESULTS)?.and_then(|bytes| {
+        String::from_utf8_lossy(&bytes).lines().find_map(|line| find_in_object(line, "experiment_tag"))
+    });
+    let directory = directory.cloned().unwrap_or_else(|| id.clone());
+    let name = match directory.find(&id) {
+        Some(at) => directory[..at + id.len()].to_owned(),
+        None => directory.clone(),
+    };
+    let mut line = Metrics(vec![
+        ("event".to_owned(), Value::Text("made".into())),
+        ("at".to_owned(), Value::Float(0.0)),
+        ("trial".to_owned(), Value::Int(number as i64)),
+        ("id".to_owned(), Value::Text(id)),
+        ("name".to_owned(), Value::Text(name)),
+        ("directory".to_owned(), Value::Text(directory)),
+        ("tag".to_owned(), first.unwrap_or_else(|| Value::Text(number.to_string()))),
+    ]);
+    if let Some(config) = config {
+        line.0.push(("config".to_owned(), Value::Map(config)));
+    }
+    line.0.push((RECOVERED.to_owned(), Value::Bool(true)));
+    Ok(line)
+}
+
+fn look_at(place: &Storage, metric: Option<&str>, started: Option<f64>) -> Result<Reached, StoreError> {
+    let last = last_result(place)?;
+    let record: Option<RunRecord> = place.read("run.json")?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    // The end of an earlier life, as of a trial that was paused, is not this one's.
+    let is_last = |record: &RunRecord| record.ended.unwrap_or(0.0) >= started.unwrap_or(0.0);
+    let status = record.filter(is_last).map(|record| record.status);
+    let ended = match status.filter(|status| matches!(status, RunStatus::Finished | RunStatus::Failed)) {
+        Some(RunStatus::Failed) => {
+            let error = place.read("error.txt")?.unwrap_or_default();
+            let headline = String::from_utf8_lossy(&error).lines().next().unwrap_or("it failed").to_owned();
+            Some((RunStatus::Failed, headline))
+        }
+        other => other.map(|status| (status, String::new())),
+    };
+    let checkpoint = match ended {
+        Some(_) => list_checkpoints(place)?.into_iter().rev().find(|listed| listed.state.is_ok()).map(|one| one.name),
+        None => None,
+    };
+    let has_metric = match (metric, &last) {
+        (Some(metric), Some(last)) if last.find(metric).and_then(Value::as_f64).is_none() => {
+            let bytes = place.read(RESULTS)?.unwrap_or_default();
+            let text = String::from_utf8_lossy(&bytes);
+            text.lines().any(|line| find_in_object(line, metric).is_some_and(|value| value.as_f64().is_some()))
+        }
+        (_, last) => last.is_some(),
+    };
+    Ok(Reached { last, has_metric, ended, checkpoint })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// One has a name of the user's own.
+    fn directory_of(number: u64) -> String {
+        if number == 4 { "named by the user".to_owned() } else { format!("train_abcde_{number:05}_1") }
+    }
+
+    fn line(event: &str, number: u64) -> Metrics {
+        let mut fields =
+            vec![("event".to_owned(), Value::Text(event.into())), ("trial".to_owned(), Value::Int(number as i64))];
+        if event == "made" {
+            fields.push(("directory".to_owned(), Value::Text(directory_of(number))));
+        }
+        Metrics(fields)
+    }
+
+    fn trial(root: &std::path::Path, directory: &str, number: u64) {
+        let place = root.join(directory);
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("params.json"), format!("{{\"x\": {number}}}\n")).unwrap();
+        let report = |at: u64| {
+            format!("{{\"loss\": {at}.5, \"training_iteration\": {at}, \"trial_id\": \"abcde_{number:05}\"}}\n")
+        };
+        fs::write(place.join(RESULTS), report(1) + &report(2) + "{\"loss\": 9").unwrap();
+    }
+
+    #[test]
+    fn whatever_lines_are_lost_every_trial_is_made_once_and_in_order() {
+        let root = tempfile::tempdir().unwrap();
+        let mut whole = Vec::new();
+        for number in 0..6 {
+            if number != 2 {
+                trial(root.path(), &directory_of(number), number);
+            }
+            whole.extend([line("made", number), line("started", number), line("ended", number)]);
+        }
+        trial(root.path(), "train_fffff_00009_1", 9);
+        fs::remove_file(root.path().join("train_fffff_00009_1").join(RESULTS)).unwrap();
+        fs::create_dir(root.path().join("notes")).unwrap();
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..200 {
+            let kept: Vec<Metrics> = whole.iter().filter(|_| random.f64() < 0.6).cloned().collect();
+            let recovered = recover(&Storage::local(root.path()), "abcde0123", kept.clone(), Some("loss")).unwrap();
+            let mut made = Vec::new();
+            for line in &recovered.lines {
+                let number = integer(line, "trial").unwrap();
+                match text(line, "event").unwrap().as_str() {
+                    "made" => made.push(number),
+                    _ => assert!(made.contains(&number), "RECOVER-1: {kept:?}"),
+                }
+            }
+            assert_eq!(made, (0..6).collect::<Vec<_>>(), "RECOVER-1");
+            let others: Vec<&Metrics> = recovered.lines.iter().filter(|line| line.get(RECOVERED).is_none()).collect();
+            assert_eq!(others, kept.iter().collect::<Vec<_>>(), "RECOVER-2");
+            for (number, reached) in &recovered.reached {
+                let last = reached.last.as_ref().and_then(|last| last.get("loss"));
+                assert_eq!(
+                    (last, reached.has_metric),
+                    if *number == 2 { (None, false) } else { (Some(&Value::Float(2.5)), true) }
+                );
+            }
+        }
+    }
+}

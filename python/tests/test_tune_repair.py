@@ -1,0 +1,239 @@
+"""Searches whose files were damaged, or whose driver was killed at a bad moment: every trial is there once, with what it reported."""
+
+import json
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from driver_scripts import Scripts, scripts_fixture, wait_until  # noqa: F401
+
+from carril import tune
+from carril.exceptions import ConfigError, StorageError
+from carril.train import Checkpoint, RunConfig
+from carril.tune import TuneConfig, Tuner
+from carril.tune._stored import read_experiment
+from carril.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
+
+STEPS = 4
+
+pytestmark = pytest.mark.usefixtures("head")
+
+KILLED = """
+import os, time
+from carril import tune
+from carril.train import Checkpoint
+from carril.tune import RunConfig, TuneConfig, Tuner
+
+def train(config):
+    latest = tune.get_checkpoint()
+    first = latest.to_dict()["step"] + 1 if latest is not None else 0
+    for step in range(first, 4):
+        tune.report({{"loss": 1 / (step + 1 + config["x"])}}, checkpoint=Checkpoint.from_dict({{"step": step}}))
+    # Reported, and not ended.
+    while not os.path.exists({go!r}):
+        open({mark!r} + str(config["x"]), "w").close()
+        time.sleep(0.01)
+
+if __name__ == "__main__":
+    grid = Tuner(
+        train,
+        param_space={{"x": tune.grid_search([0, 1])}},
+        tune_config=TuneConfig(metric="loss", mode="min"),
+        run_config=RunConfig(name="search", storage_path={storage!r}),
+    ).fit()
+    print("losses", [round(result.metrics["loss"], 3) for result in grid], flush=True)
+"""
+
+
+def results_of(path: Path, trial: Any) -> list[dict[str, Any]]:
+    """What a trial reported, by its own file."""
+    return [json.loads(line) for line in (path / trial.directory / "result.json").read_text().splitlines()]
+
+
+def test_a_driver_killed_between_the_last_report_and_the_end(scripts: Scripts, tmp_path: Path) -> None:
+    storage, go, mark = tmp_path / "storage", tmp_path / "go", tmp_path / "mark"
+    text = KILLED.format(storage=str(storage), go=str(go), mark=str(mark))
+    first = scripts.start(text)
+    wait_until(lambda: all(Path(f"{mark}{x}").exists() for x in (0, 1)), "both trials have reported all")
+    stored = "search/*/checkpoint_000003/.manifest.json"
+    wait_until(lambda: len(list(storage.glob(stored))) == 2, "their last checkpoints are stored")
+    os.kill(first.pid, signal.SIGKILL)
+    first.finish()
+    path = storage / "search"
+    before = read_experiment(path).trials
+    assert [len(results_of(path, trial)) for trial in before] == [4, 4] and not any(one.is_over for one in before)
+    go.touch()
+    output = scripts.run(text)
+    assert "losses [0.25, 0.2]" in output, output
+    assert "2 of 2 trials done" in output and "best        loss 0.2 " in output, output
+    for trial in read_experiment(path).trials:
+        assert trial.is_over and trial.iterations == 4 and len(results_of(path, trial)) == 4, trial
+        assert trial.metrics is not None and trial.metrics["loss"] == results_of(path, trial)[-1]["loss"]
+
+
+def noting(notes: Path) -> Callable[[dict[str, Any]], None]:
+    """A function that notes each of its starts."""
+
+    def train(config: dict[str, Any]) -> None:
+        with open(notes, "a") as file:
+            file.write("start\n")
+        latest = tune.get_checkpoint()
+        first = latest.to_dict()["step"] + 1 if latest is not None else 0
+        for step in range(first, STEPS):
+            tune.report({"loss": config["x"] / (step + 1)}, checkpoint=Checkpoint.from_dict({"step": step}))
+
+    return train
+
+
+def starts(notes: Path) -> int:
+    return len(notes.read_text().splitlines())
+
+
+def search(storage: Path, train: Any, scheduler: Any = None, space: dict[str, Any] | None = None) -> Path:
+    Tuner(
+        train,
+        param_space=space or {"x": tune.uniform(0.1, 1)},
+        tune_config=TuneConfig(metric="loss", mode="min", num_samples=6, scheduler=scheduler),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=0),
+    ).fit()
+    return storage / "search"
+
+
+def damaged(lines: list[bytes], chance: random.Random) -> bytes:
+    """The file cut off at any byte, or without some of its lines, or with lines that are no JSON."""
+    whole = b"".join(lines)
+    kind = chance.randrange(3)
+    if kind == 0:
+        return whole[: chance.randrange(len(whole))]
+    if kind == 1:
+        return b"".join(line for line in lines if chance.random() < 0.7)
+    return b"".join(line if chance.random() < 0.8 else line[: len(line) // 2] + b"\n" for line in lines)
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_damaged_lines_are_read_back_and_nothing_is_run_again(storage: Path, tmp_path: Path, scheduled: bool) -> None:
+    notes = tmp_path / "notes"
+    train = noting(notes)
+    path = search(storage, train, ASHAScheduler(max_t=STEPS, grace_period=1, reduction_factor=2) if scheduled else None)
+    before = read_experiment(path).trials
+    lines = (path / "trials.jsonl").read_bytes().splitlines(keepends=True)
+    chance = random.Random(18)
+    for content in [b"", *(damaged(lines, chance) for _ in range(9))]:
+        (path / "trials.jsonl").write_bytes(content)
+        so_far = starts(notes)
+        grid = Tuner.restore(path, train).fit()
+        assert starts(notes) == so_far, "what has ended is not run again"
+        assert len(grid) == 6 and not grid.errors, grid
+        after = read_experiment(path).trials
+        assert [trial.number for trial in after] == list(range(6))
+        assert [(trial.id, trial.directory, trial.config) for trial in after] == [
+            (trial.id, trial.directory, trial.config) for trial in before
+        ]
+        for trial, result in zip(after, grid, strict=True):
+            last = results_of(path, trial)[-1]
+            assert trial.status == "terminated" and result.metrics is not None
+            assert (result.metrics["loss"], trial.iterations) == (last["loss"], last["training_iteration"])
+            assert result.checkpoint is not None and result.checkpoint.to_dict()["step"] + 1 == trial.iterations
+        assert len(list(path.glob("train_*"))) == 6, "no trial has two directories"
+
+
+PAUSING = {
+    "hyperband": lambda: HyperBandScheduler(max_t=STEPS, reduction_factor=2),
+    "pbt": lambda: PopulationBasedTraining(
+        perturbation_interval=1, hyperparam_mutations={"x": tune.uniform(0.1, 1)}, seed=3
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", list(PAUSING))
+def test_damaged_lines_of_a_search_that_pauses_trials(storage: Path, tmp_path: Path, kind: str) -> None:
+    train = noting(tmp_path / "notes")
+    path = search(storage, train, PAUSING[kind]())
+    kept = tmp_path / "kept"
+    shutil.copytree(path, kept)
+    lines = (path / "trials.jsonl").read_bytes().splitlines(keepends=True)
+    chance = random.Random(18)
+    for _ in range(6):
+        shutil.rmtree(path)
+        shutil.copytree(kept, path)
+        content = damaged(lines, chance)
+        (path / "trials.jsonl").write_bytes(content)
+        grid = Tuner.restore(path, train).fit()
+        after = read_experiment(path).trials
+        assert [trial.number for trial in after] == list(range(6)), content.decode(errors="replace")
+        assert all(trial.status == "terminated" for trial in after), [(trial.id, trial.status) for trial in after]
+        for trial, result in zip(after, grid, strict=True):
+            last = results_of(path, trial)[-1]
+            assert result.metrics is not None and result.metrics["loss"] == last["loss"], trial
+
+
+def test_a_config_with_objects_is_read_back_as_it_was(storage: Path, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+
+    def train(config: dict[str, Any]) -> None:
+        with open(seen, "a") as file:
+            file.write(f"{config['x']} {config['make']([3, 4])}\n")
+        tune.report({"loss": config["x"]})
+        if not os.path.exists(f"{seen}.go"):
+            raise ValueError("not yet")
+
+    tuner = Tuner(
+        train,
+        param_space={"x": tune.grid_search([1, 2]), "make": sum},
+        tune_config=TuneConfig(metric="loss", mode="min"),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=0),
+    )
+    assert len(tuner.fit().errors) == 2
+    path = storage / "search"
+    (path / "trials.jsonl").write_bytes(b"")
+    Path(f"{seen}.go").touch()
+    grid = Tuner.restore(path, train, resume_errored=True).fit()
+    assert not grid.errors, grid.errors
+    assert sorted(seen.read_text().splitlines()) == ["1 7", "1 7", "2 7", "2 7"]
+
+
+def test_what_restore_cannot_open_is_one_clear_error_and_can_restore_says_so(storage: Path, tmp_path: Path) -> None:
+    train = noting(tmp_path / "notes")
+    path = search(storage, train)
+    kept = path / "tuner.pkl"
+    whole = kept.read_bytes()
+    assert Tuner.can_restore(path) and oct(kept.stat().st_mode)[-3:] == "600"
+    chance = random.Random(8)
+    damages = [None, b"", b"\n", *(whole[: chance.randrange(len(whole))] for _ in range(12))]
+    for _ in range(12):
+        at = chance.randrange(len(whole))
+        damages.append(whole[:at] + bytes([whole[at] ^ (1 << chance.randrange(8))]) + whole[at + 1 :])
+    for data in damages:
+        kept.unlink(missing_ok=True)
+        if data is not None:
+            kept.write_bytes(data)
+        assert Tuner.can_restore(path) is False, data
+        with pytest.raises(StorageError) as raised:
+            Tuner.restore(path, train)
+        text = str(raised.value)
+        assert text.startswith(f"the experiment cannot be restored: `{kept}` ") and "param_space=…" in text, (
+            f"TRESTORE-2: {text}"
+        )
+    given: dict[str, Any] = {
+        "param_space": {"x": tune.uniform(0.1, 1)},
+        "tune_config": TuneConfig(metric="loss", mode="min", num_samples=8),
+        "run_config": RunConfig(verbose=0),
+    }
+    assert len(Tuner.restore(path, train, **given).fit()) == 8, "what is given is not needed from the file"
+    assert Tuner.can_restore(path), "and is kept again"
+
+
+def test_a_damaged_record_is_named(storage: Path, tmp_path: Path) -> None:
+    train = noting(tmp_path / "notes")
+    path = search(storage, train)
+    (path / "experiment.json").write_text('{"name": "sea')
+    assert Tuner.can_restore(path) is False
+    with pytest.raises(StorageError, match=r"experiment\.json` is damaged"):
+        Tuner.restore(path, train)
+    with pytest.raises((StorageError, ConfigError), match=r"experiment\.json"):
+        search(storage, train)
