@@ -41,8 +41,11 @@ def seen() -> Callable[[dict[str, Any]], Any]:
         if attempt == config.get("save"):
             made = train.Checkpoint.from_dict({"value": f"own of attempt {attempt}"}) if rank == 0 else None
             train.report({"attempt": attempt}, checkpoint=made)
-            after = train.get_checkpoint()
-            assert after is not None and after.to_dict()["value"] == f"own of attempt {attempt}"
+            if rank == 0:
+                # This waits until it is stored. The other rank fails only then, too: it has reported none itself.
+                after = train.get_checkpoint()
+                assert after is not None and after.to_dict()["value"] == f"own of attempt {attempt}"
+            train.collective.barrier()
         if attempt in config.get("fail", []):
             raise RuntimeError(f"of attempt {attempt}")
         return value
@@ -63,7 +66,11 @@ class Runs:
             train_loop_config={"seen": str(self._seen), **config},
             scaling_config=ScalingConfig(num_workers=workers),
             run_config=RunConfig(
-                name=name, storage_path=self._storage, failure_config=FailureConfig(max_failures=3), verbose=0
+                name=name,
+                storage_path=self._storage,
+                failure_config=FailureConfig(max_failures=3),
+                verbose=0,
+                resume=True,
             ),
             resume_from_checkpoint=checkpoint,
         )

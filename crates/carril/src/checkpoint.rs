@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use carril_proto::v1;
-use carril_store::{MANIFEST, Manifest, Storage, download, verify};
+use carril_store::{MANIFEST, Manifest, STAGING, Storage, Trust, check, download};
 use carril_types::ErrorCode;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 use crate::metrics::Metrics;
 
-/// A directory of files that was reported with metrics, and that is what it was when it was saved: every checksum was compared.
+/// A directory of files that was reported with metrics, and that is what it was when it was saved: every checksum is compared before
+/// the files are handed out, once per process while a file stays the same.
 ///
 /// ```no_run
 /// let checkpoint = carril::Checkpoint::open("/results/digits/checkpoint_000004")?;
@@ -24,6 +25,9 @@ pub struct Checkpoint {
     location: String,
     metrics: Metrics,
     iteration: u64,
+    trust: Trust,
+    /// Where the workers of a run tell each other what they have compared.
+    shared: Option<PathBuf>,
     files: Arc<OnceLock<Files>>,
 }
 
@@ -43,29 +47,34 @@ impl Checkpoint {
     /// assert!(error.to_string().starts_with("`/no/such/directory` is no checkpoint"));
     /// ```
     pub fn open(location: impl AsRef<str>) -> Result<Self> {
-        let location = location.as_ref();
-        let absolute = match location.contains("://") {
-            true => location.to_owned(),
-            false => {
-                std::path::absolute(location).map_or_else(|_| location.to_owned(), |path| path.display().to_string())
-            }
-        };
-        let storage = Storage::open(&absolute, None)?;
-        if storage.local_path().is_some() {
-            let manifest = verify(&storage)?.map_err(|damage| damaged(location, &damage.to_string()))?;
-            return Ok(Self::of(storage.location().to_owned(), Metrics(manifest.reported()), manifest.iteration));
-        }
-        let checkpoint = Self::stored(&absolute)?;
+        let checkpoint = Self::stored(&absolute(location.as_ref()))?;
         checkpoint.path()?;
         Ok(checkpoint)
     }
 
-    /// One that the head vouches for: it was just saved, or verified when the run went on.
+    /// As [`open`](Self::open), for files that were changed on purpose, or are too large to be read twice: they are taken as they are.
+    ///
+    /// ```no_run
+    /// let checkpoint = carril::Checkpoint::open_unverified("/results/digits/checkpoint_000004")?;
+    /// # Ok::<(), carril::Error>(())
+    /// ```
+    pub fn open_unverified(location: impl AsRef<str>) -> Result<Self> {
+        Ok(Self { trust: Trust::Blindly, ..Self::stored(&absolute(location.as_ref()))? })
+    }
+
+    /// By its manifest alone: the files are compared when they are asked for.
     pub(crate) fn stored(location: &str) -> Result<Self> {
         let bytes = Storage::open(location, None)?.read(MANIFEST)?;
         let bytes = bytes.ok_or_else(|| damaged(location, "its manifest is missing"))?;
         let manifest = Manifest::from_bytes(&bytes).map_err(|damage| damaged(location, &damage.to_string()))?;
         Ok(Self::of(location.to_owned(), Metrics(manifest.reported()), manifest.iteration))
+    }
+
+    /// For a worker, which need not compare what another one of its run on the same node has.
+    pub(crate) fn shared_in(mut self, run_directory: &Path) -> Self {
+        let shared = run_directory.join(STAGING).join("temporary");
+        self.shared = fs::create_dir_all(&shared).is_ok().then_some(shared);
+        self
     }
 
     /// One that the head has told of.
@@ -74,11 +83,11 @@ impl Checkpoint {
     }
 
     fn of(location: String, metrics: Metrics, iteration: u64) -> Self {
-        Self { location, metrics, iteration, files: Arc::default() }
+        Self { location, metrics, iteration, trust: Trust::Compare, shared: None, files: Arc::default() }
     }
 
-    /// The directory with its files. Nothing may be written there. Of a checkpoint that is stored elsewhere the files are brought
-    /// here and compared when this is first called, and are gone with the last clone of it.
+    /// The directory with its files, which are compared when this is first called. Nothing may be written there. Of a checkpoint that
+    /// is stored elsewhere the files are brought here, and are gone with the last clone of it.
     ///
     /// ```no_run
     /// # fn load(checkpoint: &carril::Checkpoint) -> carril::TrainResult<Vec<u8>> {
@@ -91,11 +100,19 @@ impl Checkpoint {
         }
         let storage = Storage::open(&self.location, None)?;
         let files = match storage.local_path() {
-            Some(path) => Files { path: path.to_owned(), _brought: None },
+            Some(path) => {
+                if self.trust == Trust::Compare {
+                    check(&storage, self.shared.as_deref())?;
+                }
+                Files { path: path.to_owned(), _brought: None }
+            }
             None => {
                 let here = tempfile::tempdir()
                     .map_err(|error| Error::new(ErrorCode::Storage, format!("no temporary directory: {error}")))?;
-                download(&storage, here.path())?.ok_or_else(|| damaged(&self.location, "its manifest is missing"))?;
+                let manifest = download(&storage, here.path(), self.trust)?;
+                if manifest.is_none() && self.trust == Trust::Compare {
+                    return Err(damaged(&self.location, "its manifest is missing"));
+                }
                 Files { path: here.path().to_owned(), _brought: Some(here) }
             }
         };
@@ -151,6 +168,13 @@ impl Checkpoint {
         };
         let bytes = fs::read(path).map_err(|error| unread(error.to_string()))?;
         serde_json::from_slice(&bytes).map_err(|error| unread(error.to_string()))
+    }
+}
+
+fn absolute(location: &str) -> String {
+    match location.contains("://") {
+        true => location.to_owned(),
+        false => std::path::absolute(location).map_or_else(|_| location.to_owned(), |path| path.display().to_string()),
     }
 }
 

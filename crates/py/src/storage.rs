@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use carril_store::StoreError;
+use carril_store::{Entry, History, Journal, StoreError, Trust};
 use carril_types::{ErrorCode, Failure};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -27,6 +27,14 @@ fn aside<T: Send + 'static>(
         let cut_short = |error| Failure::new(ErrorCode::Internal, format!("the work on storage did not end: {error}"));
         Ok(done.map_err(cut_short)??)
     })
+}
+
+/// Whether a head has the experiment of this `experiment.json`, as far as can be seen from here; None where no owner is recorded.
+#[pyfunction]
+pub fn is_experiment_live(record: &str) -> Option<bool> {
+    let summary = carril_store::ExperimentSummary::parse(record)?;
+    summary.owner.as_ref()?;
+    Some(summary.is_live() == Some(true))
 }
 
 #[pymethods]
@@ -73,9 +81,14 @@ impl Storage {
         aside(py, move || storage.upload_all(&files_below(&directory)?).map(drop))
     }
 
-    fn download_directory(&self, py: Python<'_>, directory: PathBuf) -> PyResult<()> {
+    fn download_directory(&self, py: Python<'_>, directory: PathBuf, verify: bool) -> PyResult<()> {
         let storage = self.inner.clone();
-        aside(py, move || carril_store::download(&storage, &directory).map(drop))
+        aside(py, move || carril_store::download(&storage, &directory, trust(verify)).map(drop))
+    }
+
+    fn check(&self, py: Python<'_>, shared: Option<PathBuf>) -> PyResult<()> {
+        let storage = self.inner.clone();
+        aside(py, move || carril_store::check(&storage, shared.as_deref()))
     }
 
     fn delete_all(&self, py: Python<'_>) -> PyResult<()> {
@@ -83,11 +96,62 @@ impl Storage {
         aside(py, move || storage.delete_all())
     }
 
-    fn checkpoints<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+    fn checkpoints<'py>(&self, py: Python<'py>, verify: bool) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let storage = self.inner.clone();
-        let listed = aside(py, move || carril_store::list_checkpoints(&storage))?;
+        let list = if verify { carril_store::list_checkpoints } else { carril_store::list_unverified };
+        let listed = aside(py, move || list(&storage))?;
         listed.into_iter().map(|listed| events::listed(py, listed)).collect()
     }
+}
+
+fn trust(verify: bool) -> Trust {
+    if verify { Trust::Compare } else { Trust::Blindly }
+}
+
+/// Name, manifest, and the files that are there with their sizes.
+type Brought = (String, Vec<u8>, Vec<(String, u64)>);
+
+#[pyfunction]
+pub fn list_manifests(py: Python<'_>, manifests: Vec<Brought>, verify: bool) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let entries = |files: Vec<(String, u64)>| files.into_iter().map(|(key, size)| Entry { key, size }).collect();
+    let brought = manifests.into_iter().map(|(name, bytes, files)| (name, bytes, entries(files)));
+    let listed = carril_store::list_manifests(brought.collect(), trust(verify));
+    let listed = listed.map_err(|error| raise(py, error.into()))?;
+    listed.into_iter().map(|listed| events::listed(py, listed)).collect()
+}
+
+/// What the journal tells of the last `fit()`: its segments, oldest first.
+#[pyfunction]
+pub fn read_restarts(py: Python<'_>, segments: Vec<Vec<u8>>) -> PyResult<Vec<Bound<'_, PyDict>>> {
+    let history = History::replay(segments.iter().flat_map(|segment| Journal::parse(segment)));
+    let restarts = history.restarts.into_iter().map(|(at, restart)| {
+        let dict = PyDict::new(py);
+        dict.set_item("attempt", restart.attempt.0)?;
+        dict.set_item("reason", restart.reason)?;
+        dict.set_item("code", restart.code.name())?;
+        dict.set_item("at", at)?;
+        Ok(dict)
+    });
+    restarts.collect()
+}
+
+#[pyfunction]
+pub fn check_file(py: Python<'_>, location: &str, manifest: &[u8], key: &str, data: Option<&[u8]>) -> PyResult<()> {
+    let checked = carril_store::check_file(manifest, key, data);
+    checked.map_err(|damage| raise(py, StoreError::damaged(location, damage).into()))
+}
+
+#[pyfunction]
+pub fn amend_manifest<'py>(
+    py: Python<'py>,
+    location: &str,
+    manifest: &[u8],
+    key: &str,
+    data: Option<&[u8]>,
+) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let amended = carril_store::amend_manifest(manifest, key, data);
+    let amended = amended.map_err(|damage| raise(py, StoreError::damaged(location, damage).into()))?;
+    Ok(amended.map(|bytes| PyBytes::new(py, &bytes)))
 }
 
 fn files_below(root: &Path) -> Result<Vec<(PathBuf, String)>, StoreError> {

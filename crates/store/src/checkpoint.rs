@@ -16,6 +16,7 @@ use crate::error::StoreError;
 use crate::faults::point;
 use crate::local;
 use crate::manifest::{MANIFEST, METADATA, Manifest, ManifestFile, SET_ASIDE};
+use crate::patience::patiently;
 use crate::storage::{Storage, StoredFile};
 
 /// What a rank wrote, as prepared.
@@ -47,7 +48,11 @@ pub struct Committed {
 }
 
 /// Fills in the checksums that are missing and, with `durable`, brings everything in the spool to the disk.
-pub fn prepare(spool: &Path, mut files: Vec<StoredFile>, durable: bool) -> Result<Vec<StoredFile>, StoreError> {
+pub fn prepare(spool: &Path, files: Vec<StoredFile>, durable: bool) -> Result<Vec<StoredFile>, StoreError> {
+    patiently(|| prepare_once(spool, files.clone(), durable))
+}
+
+fn prepare_once(spool: &Path, mut files: Vec<StoredFile>, durable: bool) -> Result<Vec<StoredFile>, StoreError> {
     for file in files.iter_mut().filter(|file| file.crc32c.is_none()) {
         let path = spool.join(&file.path);
         let mut open =
@@ -141,7 +146,7 @@ pub fn commit(
     let checkpoint = run.join(name);
     match run.local_path() {
         Some(path) if !in_place => commit_locally(path, name, &manifest, shards, &merged)?,
-        _ => checkpoint.write(MANIFEST, &manifest.to_bytes())?,
+        _ => patiently(|| checkpoint.write(MANIFEST, &manifest.to_bytes()))?,
     }
     Ok(Committed { location: checkpoint.location().to_owned(), bytes: manifest.bytes() })
 }
@@ -157,17 +162,17 @@ fn commit_locally(
     let whole = &shards[0].spool;
     for (file, at) in merged.iter().filter(|(_, at)| *at > 0) {
         let to = whole.join(&file.path);
-        local::make_parent(&to)?;
-        local::rename(&shards[*at].spool.join(&file.path), &to)?;
+        patiently(|| local::make_parent(&to))?;
+        patiently(|| local::rename(&shards[*at].spool.join(&file.path), &to))?;
     }
     if shards.len() > 1 {
         for directory in local::directories(merged.iter().map(|(file, _)| file.path.as_str())).iter().rev() {
-            local::flush_directory(&whole.join(directory))?;
+            patiently(|| local::flush_directory(&whole.join(directory)))?;
         }
     }
-    local::write(&whole.join(MANIFEST), &manifest.to_bytes())?;
-    local::rename(whole, &run.join(name))?;
-    local::flush_directory(run)?;
+    patiently(|| local::write(&whole.join(MANIFEST), &manifest.to_bytes()))?;
+    patiently(|| local::rename(whole, &run.join(name)))?;
+    patiently(|| local::flush_directory(run))?;
     for shard in &shards[1..] {
         let _ = local::delete_all(&shard.spool);
     }
@@ -203,7 +208,7 @@ fn adopt_one(run: &Storage, source: &Storage, manifest: &Manifest, created: f64)
     let name = format!("checkpoint_{next:06}");
     let staging = tempfile_beside(run, &name);
     let _ = local::delete_all(&staging);
-    let adopted = crate::verify::download(source, &staging).and_then(|_| {
+    let adopted = crate::verify::download(source, &staging, crate::verify::Trust::Compare).and_then(|_| {
         let files = manifest.files.iter();
         let files = files.map(|file| StoredFile { path: file.path.clone(), size: file.size, crc32c: file.crc32c });
         let shard = Shard { rank: Rank::ZERO, spool: staging.clone(), files: files.collect() };

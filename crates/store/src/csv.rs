@@ -2,37 +2,56 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use carril_types::{Metrics, Value};
 
+use crate::append::AppendFile;
 use crate::error::StoreError;
 
 pub(crate) struct CsvFile {
     path: PathBuf,
-    file: File,
+    file: AppendFile,
     columns: Vec<String>,
     index: HashMap<String, usize>,
     cells: Vec<String>,
-    buffer: String,
+    /// Of the columns, those that the file has.
+    written: usize,
+    /// Rows that are not written yet, each with the number of its cells.
+    rows: Vec<(String, usize)>,
+    /// The file is not written anew before, unless it must be: a metric that is new with each report would have it written for each.
+    not_before: Instant,
 }
 
+/// A widening is followed by a pause of so many times its own length.
+const PAUSE: u32 = 20;
+
 impl CsvFile {
-    /// Goes on with the columns of a file that is there.
+    /// Goes on with the columns of a file that is there. A row that was cut off is ended.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let columns = match fs::read_to_string(path) {
-            Ok(text) => text.lines().next().map(split_row).unwrap_or_default(),
-            Err(_) => Vec::new(),
+        let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+        let mut file = AppendFile::open(path)?;
+        let columns = match text.contains('\n') {
+            true => rows(&text).next().map(split_row).unwrap_or_default(),
+            // Not even the names of the columns are whole.
+            false => {
+                fs::write(path, "").map_err(StoreError::io("empty", path))?;
+                file = AppendFile::open(path)?;
+                Vec::new()
+            }
         };
-        let file = File::options().create(true).append(true).open(path).map_err(StoreError::io("open", path))?;
+        if text.bytes().filter(|byte| *byte == b'"').count() % 2 == 1 {
+            file.append(b"\"\n")?;
+        }
         let index = columns.iter().cloned().zip(0..).collect();
-        Ok(Self { path: path.to_owned(), file, columns, index, cells: Vec::new(), buffer: String::new() })
+        let (written, not_before) = (columns.len(), Instant::now());
+        let (path, cells, rows) = (path.to_owned(), Vec::new(), Vec::new());
+        Ok(Self { path, file, columns, index, cells, written, rows, not_before })
     }
 
-    pub fn append(&mut self, metrics: &Metrics) -> Result<(), StoreError> {
-        let before = self.columns.len();
+    pub fn append(&mut self, metrics: &Metrics) {
         for cell in &mut self.cells {
             cell.clear();
         }
@@ -50,29 +69,50 @@ impl CsvFile {
             };
             write_csv_cell(&mut cells[column], value);
         });
-        if before == 0 {
-            write_row(&mut self.buffer, self.columns.iter().map(|name| quoted(name)));
-        } else if self.columns.len() > before {
-            self.flush()?;
-            self.widen(before)?;
+        let mut row = String::new();
+        write_row(&mut row, self.cells.iter());
+        row.pop();
+        self.rows.push((row, self.cells.len()));
+    }
+
+    /// Writes the rows, unless the file would have to be widened again too soon and need not be: then they wait for the next flush.
+    pub fn flush(&mut self, all: bool) -> Result<(), StoreError> {
+        if self.rows.is_empty() {
+            return Ok(());
         }
-        write_row(&mut self.buffer, self.cells.iter());
+        let mut text = String::new();
+        if self.written == 0 {
+            write_row(&mut text, self.columns.iter().map(|name| quoted(name)));
+        } else if self.columns.len() > self.written {
+            if !all && Instant::now() < self.not_before {
+                return Ok(());
+            }
+            self.widen()?;
+        }
+        for (row, cells) in &self.rows {
+            text.push_str(row);
+            text.extend(std::iter::repeat_n(',', self.columns.len() - cells));
+            text.push('\n');
+        }
+        self.file.append(text.as_bytes())?;
+        self.written = self.columns.len();
+        self.rows.clear();
         Ok(())
     }
 
-    pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.file.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &self.path))?;
-        self.buffer.clear();
-        Ok(())
+    pub fn restore(&mut self) -> Result<bool, StoreError> {
+        self.file.restore()
     }
 
     /// Writes the file anew with the wider header: a reader sees the old or the new one, never half of it.
-    fn widen(&mut self, before: usize) -> Result<(), StoreError> {
+    fn widen(&mut self) -> Result<(), StoreError> {
+        let began = Instant::now();
         let mut text = String::new();
         write_row(&mut text, self.columns.iter().map(|name| quoted(name)));
-        let old = fs::read_to_string(&self.path).map_err(StoreError::io("read", &self.path))?;
-        let padding = ",".repeat(self.columns.len() - before);
-        for row in rows(&old).skip(1) {
+        self.file.restore()?;
+        let old = fs::read(&self.path).map_err(StoreError::io("read", &self.path))?;
+        let padding = ",".repeat(self.columns.len() - self.written);
+        for row in rows(&String::from_utf8_lossy(&old)).skip(1) {
             text.push_str(row);
             text.push_str(&padding);
             text.push('\n');
@@ -80,7 +120,9 @@ impl CsvFile {
         let part = self.path.with_extension("csv.part");
         fs::write(&part, text).map_err(StoreError::io("write", &part))?;
         fs::rename(&part, &self.path).map_err(StoreError::io("make", &self.path))?;
-        self.file = File::options().append(true).open(&self.path).map_err(StoreError::io("open", &self.path))?;
+        self.file = AppendFile::open(&self.path)?;
+        self.written = self.columns.len();
+        self.not_before = Instant::now() + began.elapsed() * PAUSE;
         Ok(())
     }
 }
@@ -171,14 +213,51 @@ mod tests {
         let row =
             |entries: &[(&str, Value)]| Metrics(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect());
         let mut csv = CsvFile::open(&path).unwrap();
-        csv.append(&row(&[("loss", Value::Float(0.5)), ("note", Value::Text("a,\"b\"\nc".into()))])).unwrap();
-        csv.append(&row(&[("loss", Value::Float(f64::NAN)), ("acc", Value::Int(1))])).unwrap();
-        csv.flush().unwrap();
+        csv.append(&row(&[("loss", Value::Float(0.5)), ("note", Value::Text("a,\"b\"\nc".into()))]));
+        csv.append(&row(&[("loss", Value::Float(f64::NAN)), ("acc", Value::Int(1))]));
+        csv.flush(true).unwrap();
         drop(csv);
         let mut csv = CsvFile::open(&path).unwrap();
-        csv.append(&row(&[("acc", Value::Bool(true)), ("note", Value::Map(Metrics::default()))])).unwrap();
-        csv.flush().unwrap();
+        csv.append(&row(&[("acc", Value::Bool(true)), ("note", Value::Map(Metrics::default()))]));
+        csv.flush(true).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text, "loss,note,acc\n0.5,\"a,\"\"b\"\"\nc\",\nnan,,1\n,{},True\n");
+    }
+    #[test]
+    fn a_row_that_was_cut_off_is_ended_and_later_rows_are_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("progress.csv");
+        let row = |note: &str| Metrics(vec![("n".into(), Value::Int(1)), ("note".into(), Value::Text(note.into()))]);
+        for (cut, expected) in [
+            ("n,no", "n,note\n1,b\n"),
+            ("n,note\n1,a\n1", "n,note\n1,a\n1\n1,b\n"),
+            ("n,note\n1,\"a, ", "n,note\n1,\"a, \n\"\n1,b\n"),
+            ("n,note\n1,\"a\n", "n,note\n1,\"a\n\"\n1,b\n"),
+        ] {
+            fs::write(&path, cut).unwrap();
+            let mut csv = CsvFile::open(&path).unwrap();
+            csv.append(&row("b"));
+            csv.flush(true).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), expected, "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn a_metric_that_is_new_with_each_report_does_not_have_the_file_written_for_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("progress.csv");
+        let mut csv = CsvFile::open(&path).unwrap();
+        let mut inodes = std::collections::HashSet::new();
+        for number in 0..300 {
+            csv.append(&Metrics(vec![(format!("key_{number}"), Value::Int(number))]));
+            csv.not_before += std::time::Duration::from_secs(if number == 1 { 3600 } else { 0 });
+            csv.flush(false).unwrap();
+            inodes.insert(std::os::unix::fs::MetadataExt::ino(&fs::metadata(&path).unwrap()));
+        }
+        csv.flush(true).unwrap();
+        assert!(inodes.len() <= 3, "written {} times", inodes.len());
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 301);
+        assert!(text.lines().all(|line| split_row(line).len() == 300), "every row has every column");
     }
 }

@@ -10,6 +10,7 @@ use nix::libc;
 use thiserror::Error;
 
 use crate::local::free_space;
+use crate::manifest::Damage;
 
 #[derive(Debug, Error)]
 pub enum StoreError {
@@ -37,8 +38,12 @@ pub enum StoreError {
     CheckpointDamaged { location: String, why: String },
     #[error("the checkpoint `{location}` was written by a newer Carril: its manifest has version {version}")]
     CheckpointNewer { location: String, version: u64 },
+    #[error("`{location}` was written by a newer Carril: it has format {format}, and this version reads up to {known}")]
+    Newer { location: String, format: u64, known: u32 },
     #[error("`{file}` was read as other content than was prepared for the checkpoint")]
     CheckpointChanged { file: String },
+    #[error("{count} lines of `{}` are lost: it could not be written for too long", path.display())]
+    LinesLost { path: PathBuf, count: usize },
     #[error("`{}` is damaged at byte {offset}", path.display())]
     Damaged { path: PathBuf, offset: u64 },
     #[error("`{location}` is not a place to store files: {why}")]
@@ -65,6 +70,27 @@ impl StoreError {
         }
     }
 
+    /// What is wrong with the checkpoint at a location.
+    pub fn damaged(location: &str, damage: Damage) -> StoreError {
+        let location = location.to_owned();
+        match damage {
+            Damage::Newer { version } => StoreError::CheckpointNewer { location, version },
+            damage => StoreError::CheckpointDamaged { location, why: damage.to_string() },
+        }
+    }
+
+    /// Whether another try at once would be refused like this one: no room, no permission, a file system that cannot be written.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            StoreError::NoSpace { .. } => true,
+            StoreError::Io { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
+            }
+            StoreError::Remote { why, .. } => why.contains("403") || why.contains("denied"),
+            _ => false,
+        }
+    }
+
     /// Whether room on a disk is what is missing.
     pub fn is_no_space(&self) -> bool {
         matches!(self, StoreError::NoSpace { .. })
@@ -84,12 +110,16 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
         let another = "give the run another `name`";
-        let storage = Failure::new(ErrorCode::Storage, message.clone());
+        let code = if error.is_refusal() { ErrorCode::StorageRefused } else { ErrorCode::Storage };
+        let storage = Failure::new(code, message.clone());
         match error {
             StoreError::Remote { missing: true, .. } => storage.hint("the bucket must exist: it is not made"),
             StoreError::Remote { why, .. } if why.contains("403") || why.contains("denied") => storage
                 .hint("the credentials in the environment must allow listing, reading, writing and deleting there"),
-            StoreError::Io { .. } | StoreError::Damaged { .. } | StoreError::Remote { .. } => storage,
+            StoreError::Io { .. }
+            | StoreError::Damaged { .. }
+            | StoreError::LinesLost { .. }
+            | StoreError::Remote { .. } => storage,
             StoreError::NoSpace { .. } => storage.hint("free some space, or keep fewer checkpoints with `num_to_keep`"),
             StoreError::PythonFilesystem { .. } => {
                 storage.hint("the file system object that was given is used in a process of its own")
@@ -103,7 +133,8 @@ impl From<StoreError> for Failure {
                 "an experiment has an `experiment.json`; `carril tune ls PATH` lists those that a directory holds",
             ),
             StoreError::ExperimentDamaged { .. } => storage.hint(
-                "it is written whole: a newer Carril may have made it, or something else has written to it since",
+                "it is written whole: a newer Carril may have made it, or something else has written to it since; put it back from a \
+                 copy, or give the experiment another `name`",
             ),
             StoreError::CheckpointDirectory { what, .. } => {
                 let way_out = match what {
@@ -118,11 +149,14 @@ impl From<StoreError> for Failure {
             StoreError::CheckpointExists { .. } => {
                 Failure::new(ErrorCode::CheckpointConflict, message).hint("give each `checkpoint_dir_name` once")
             }
-            StoreError::CheckpointDamaged { .. } => {
-                Failure::new(ErrorCode::Checkpoint, message).hint("load an older checkpoint of the run")
+            StoreError::CheckpointDamaged { location, .. } => {
+                let run = location.trim_end_matches('/').rsplit_once('/').map_or("RUN", |(run, _)| run);
+                Failure::new(ErrorCode::Checkpoint, message)
+                    .hint(format!("load an older checkpoint: `carril checkpoints {run}` lists those that are whole"))
+                    .hint("if its files were changed on purpose, `verify=False` reads them as they are")
             }
             StoreError::CheckpointChanged { .. } => Failure::new(ErrorCode::Checkpoint, message),
-            StoreError::CheckpointNewer { .. } => {
+            StoreError::CheckpointNewer { .. } | StoreError::Newer { .. } => {
                 Failure::new(ErrorCode::VersionMismatch, message).hint("upgrade Carril to the version that wrote it")
             }
             StoreError::BadLocation { .. } => Failure::new(ErrorCode::InvalidConfig, message)

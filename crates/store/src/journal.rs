@@ -3,16 +3,18 @@
 //! JOURNAL-1: a record is appended before what it says is carried out.
 //! JOURNAL-2: a line that was torn by a crash is told from a whole one by its checksum.
 
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use carril_types::{Attempt, Restart};
 use serde::{Deserialize, Serialize};
 
+use crate::append::AppendFile;
 use crate::error::StoreError;
 
 const SEGMENT: u64 = 16 << 20;
+/// What the record of a checkpoint that was saved begins with.
+pub const COMMITTED: &str = "CheckpointCommitted";
 
 /// The words are for people; what a later head goes by is the fact.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +53,8 @@ pub struct History {
     pub nodes: Vec<String>,
     /// Since the driver called `fit`, with their times.
     pub restarts: Vec<(f64, Restart)>,
+    /// Checkpoints that were saved.
+    pub saved: u64,
 }
 
 impl History {
@@ -58,6 +62,7 @@ impl History {
     pub fn replay(records: impl IntoIterator<Item = JournalRecord>) -> Self {
         let mut history = Self::default();
         for record in records {
+            history.saved += u64::from(record.event.starts_with(COMMITTED));
             match record.fact {
                 Some(Fact::Opened { continues: false }) => history.restarts.clear(),
                 Some(Fact::AttemptBegun { attempt, nodes }) => {
@@ -75,7 +80,7 @@ impl History {
 pub struct Journal {
     directory: PathBuf,
     segment: u32,
-    file: File,
+    file: AppendFile,
     length: u64,
 }
 
@@ -92,42 +97,48 @@ impl Journal {
         let json = serde_json::to_string(record).expect("a record of plain fields is always JSON");
         let line = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
         if self.length > 0 && self.length + line.len() as u64 > SEGMENT {
+            (self.file, self.length) = open_segment(&self.directory, self.segment + 1)?;
             self.segment += 1;
-            (self.file, self.length) = open_segment(&self.directory, self.segment)?;
         }
-        self.file.write_all(line.as_bytes()).map_err(StoreError::io("write", &self.directory))?;
+        self.file.append(line.as_bytes())?;
         self.length += line.len() as u64;
         Ok(())
     }
 
-    /// Every whole record, oldest first. A torn line ends its segment.
+    /// Makes the segment again if it was taken away; true where it was.
+    pub fn restore(&mut self) -> Result<bool, StoreError> {
+        self.file.restore()
+    }
+
+    /// Every whole record, oldest first. What is torn or foreign is passed over.
     pub fn read(directory: &Path) -> Result<Vec<JournalRecord>, StoreError> {
         let mut records = Vec::new();
         for (_, path) in segments(directory)? {
-            let file = File::open(&path).map_err(StoreError::io("open", &path))?;
-            for line in BufReader::new(file).lines().map_while(Result::ok) {
-                match parse(&line) {
-                    Some(record) => records.push(record),
-                    None => break,
-                }
-            }
+            records.extend(Self::parse(&fs::read(&path).map_err(StoreError::io("read", &path))?));
         }
         Ok(records)
     }
+
+    /// The whole records of one segment.
+    pub fn parse(segment: &[u8]) -> Vec<JournalRecord> {
+        segment.split(|byte| *byte == b'\n').filter_map(parse).collect()
+    }
 }
 
-fn parse(line: &str) -> Option<JournalRecord> {
-    let (checksum, json) = line.split_once(' ')?;
-    if u32::from_str_radix(checksum, 16).ok()? != crc32fast::hash(json.as_bytes()) {
+fn parse(line: &[u8]) -> Option<JournalRecord> {
+    let (checksum, json) = line.split_at_checked(8)?;
+    let json = json.strip_prefix(b" ")?;
+    let checksum = u32::from_str_radix(std::str::from_utf8(checksum).ok()?, 16).ok()?;
+    if checksum != crc32fast::hash(json) {
         return None;
     }
-    serde_json::from_str(json).ok()
+    serde_json::from_slice(json).ok()
 }
 
-fn open_segment(directory: &Path, segment: u32) -> Result<(File, u64), StoreError> {
+fn open_segment(directory: &Path, segment: u32) -> Result<(AppendFile, u64), StoreError> {
     let path = directory.join(format!("{segment:06}.log"));
-    let file = File::options().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
-    let length = file.metadata().map_err(StoreError::io("look at", &path))?.len();
+    let file = AppendFile::open(&path)?;
+    let length = fs::metadata(&path).map_err(StoreError::io("look at", &path))?.len();
     Ok((file, length))
 }
 
@@ -172,6 +183,21 @@ mod tests {
         journal.append(&record("three")).unwrap();
         let events: Vec<String> = Journal::read(directory.path()).unwrap().into_iter().map(|r| r.event).collect();
         assert_eq!(events, ["one", "three"]);
+    }
+
+    #[test]
+    fn what_is_torn_in_the_middle_or_foreign_costs_itself_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut journal = Journal::open(directory.path()).unwrap();
+        journal.append(&record("one")).unwrap();
+        let path = directory.path().join("000000.log");
+        for foreign in [&b"0123"[..], b"\xff\xfe\x00 binary\n", b"deadbeef {}\n", b"[1, 2]\n"] {
+            let before = fs::read(&path).unwrap();
+            fs::write(&path, [&before, foreign].concat()).unwrap();
+            journal = Journal { file: AppendFile::open(&path).unwrap(), ..journal };
+            journal.append(&record("next")).unwrap();
+        }
+        assert_eq!(Journal::read(directory.path()).unwrap().len(), 5);
     }
 
     #[test]

@@ -3,11 +3,14 @@
 //!
 //! Everything here blocks, on files or on a server; who calls it, and on which thread, is the caller's affair.
 
+mod append;
 mod blobs;
+mod check;
 mod checkpoint;
 mod copy;
 mod credentials;
 mod csv;
+mod differences;
 mod epoch;
 mod error;
 mod experiment;
@@ -20,6 +23,7 @@ mod manifest;
 mod metrics_json;
 mod object;
 mod owner;
+mod patience;
 mod python_filesystem;
 mod python_json;
 mod report_log;
@@ -32,16 +36,20 @@ mod tensorboard;
 mod verify;
 
 pub use blobs::{BlobStore, BlobWriter};
+pub use check::{amend_manifest, check, check_file};
 pub use checkpoint::{
     Committed, Header, STAGING, Shard, adopt, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
 };
 pub use csv::write_csv_cell;
+pub use differences::Differences;
 pub use epoch::{is_current, take_epoch};
 pub use error::StoreError;
-pub use experiment::{Experiment, ExperimentStatus, ExperimentSummary, Trial, TrialState};
-pub use experiment_files::{EXPERIMENT, ExperimentFiles, ExperimentRecord, TRIALS, read_lines};
-pub use faults::{Crashed, crash_at};
-pub use journal::{Fact, History, Journal, JournalRecord};
+pub use experiment::{
+    Experiment, ExperimentStatus, ExperimentSummary, RECOVERED, Reached, Recovered, Trial, TrialState, recover,
+};
+pub use experiment_files::{EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Lines, TRIALS};
+pub use faults::{Crashed, crash_at, journal_point};
+pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};
 pub use local::free_space;
 pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
 pub use metrics_json::{json_of, value_of};
@@ -50,7 +58,9 @@ pub use python_filesystem::PythonFilesystem;
 pub use python_json::{find_in_object, parse_object};
 pub use report_log::{ReportLogReader, ReportLogWriter};
 pub use reports::ReportFiles;
-pub use run_directory::{RunDirectory, RunRecord};
+pub use run_directory::{RUN_FORMAT, RunDirectory, RunRecord};
 pub use storage::{Entry, Storage, StoredFile};
 pub use take::{Take, take};
-pub use verify::{Found, Listed, download, find_latest, list_checkpoints, verify};
+pub use verify::{
+    Found, Listed, Trust, download, find_latest, list_checkpoints, list_manifests, list_unverified, verify,
+};

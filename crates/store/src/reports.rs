@@ -1,39 +1,18 @@
 //! The files that hold what was reported: `result.json`, `progress.csv`, TensorBoard's, and `ranks/` for the other ranks.
 //!
 //! Lines are gathered and written by `flush`, which the head calls after each batch, so that the files can be read while
-//! the run goes on.
+//! the run goes on. What cannot be written is kept for the next flush.
 
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use carril_types::{Metrics, Rank, Value, write_json};
 
+use crate::append::{AppendFile, Lines};
 use crate::csv::CsvFile;
 use crate::error::StoreError;
 use crate::owner::hostname;
 use crate::tensorboard;
-
-struct Lines {
-    path: PathBuf,
-    file: File,
-    buffer: String,
-}
-
-impl Lines {
-    fn open(path: PathBuf) -> Result<Self, StoreError> {
-        let file = File::options().create(true).append(true).open(&path).map_err(StoreError::io("open", &path))?;
-        Ok(Self { path, file, buffer: String::new() })
-    }
-
-    fn flush(&mut self) -> Result<(), StoreError> {
-        if !self.buffer.is_empty() {
-            self.file.write_all(self.buffer.as_bytes()).map_err(StoreError::io("write", &self.path))?;
-            self.buffer.clear();
-        }
-        Ok(())
-    }
-}
 
 pub struct ReportFiles {
     result: Lines,
@@ -41,7 +20,7 @@ pub struct ReportFiles {
     /// Open files of `ranks/`, by rank; opened with the first report.
     ranks: Vec<Option<Lines>>,
     ranks_directory: PathBuf,
-    events: Option<File>,
+    events: Option<AppendFile>,
     events_path: PathBuf,
     events_buffer: Vec<u8>,
     /// Of a trial: told to TensorBoard with the first report.
@@ -75,13 +54,7 @@ impl ReportFiles {
     }
 
     /// A report of the run. `automatic` are the fields that we add; a key of the user's is never written twice.
-    pub fn append(
-        &mut self,
-        at: f64,
-        iteration: u64,
-        reported: &Metrics,
-        automatic: &Metrics,
-    ) -> Result<(), StoreError> {
+    pub fn append(&mut self, at: f64, iteration: u64, reported: &Metrics, automatic: &Metrics) {
         let mut all = reported.clone();
         for (key, value) in &automatic.0 {
             all.set_default(key, value.clone());
@@ -92,46 +65,59 @@ impl ReportFiles {
             self.result.buffer.push_str(&self.config);
         }
         self.result.buffer.push('\n');
-        self.csv.append(&all)?;
-        if self.events.is_none() {
-            let path = &self.events_path;
-            let file = File::options().create(true).append(true).open(path).map_err(StoreError::io("open", path))?;
-            self.events = Some(file);
+        self.csv.append(&all);
+        if self.events.is_none() && self.events_buffer.is_empty() {
             tensorboard::write_version(&mut self.events_buffer, at);
             if let Some(parameters) = &self.parameters {
                 tensorboard::write_parameters(&mut self.events_buffer, at, parameters);
             }
         }
         tensorboard::write_scalars(&mut self.events_buffer, at, iteration, reported);
-        Ok(())
     }
 
-    pub fn append_rank(&mut self, rank: Rank, metrics: &Metrics) -> Result<(), StoreError> {
+    pub fn append_rank(&mut self, rank: Rank, metrics: &Metrics) {
         if self.ranks.len() <= rank.index() {
             self.ranks.resize_with(rank.index() + 1, || None);
         }
         let slot = &mut self.ranks[rank.index()];
-        let lines = match slot {
-            Some(lines) => lines,
-            None => slot.insert(Lines::open(self.ranks_directory.join(format!("rank_{rank}.json")))?),
-        };
+        let path = || self.ranks_directory.join(format!("rank_{rank}.json"));
+        let lines = slot.get_or_insert_with(|| Lines::new(path()));
         write_json(&mut lines.buffer, metrics);
         lines.buffer.push('\n');
+    }
+
+    /// Writes what can be written, and tells of the first file that cannot. With `all`, nothing is put off.
+    pub fn flush(&mut self, all: bool) -> Result<(), StoreError> {
+        let mut done = self.result.flush();
+        done = done.and(self.csv.flush(all));
+        for lines in self.ranks.iter_mut().flatten() {
+            done = done.and(lines.flush());
+        }
+        done.and(self.flush_events())
+    }
+
+    fn flush_events(&mut self) -> Result<(), StoreError> {
+        if self.events_buffer.is_empty() {
+            return Ok(());
+        }
+        let events = match &mut self.events {
+            Some(events) => events,
+            none => none.insert(AppendFile::open_binary(&self.events_path)?),
+        };
+        events.append(&self.events_buffer)?;
+        self.events_buffer.clear();
         Ok(())
     }
 
-    pub fn flush(&mut self) -> Result<(), StoreError> {
-        self.result.flush()?;
-        self.csv.flush()?;
+    /// Makes files again that were taken away; true where there were any.
+    pub fn restore(&mut self) -> Result<bool, StoreError> {
+        let mut restored = self.result.restore()? | self.csv.restore()?;
         for lines in self.ranks.iter_mut().flatten() {
-            lines.flush()?;
+            restored |= lines.restore()?;
         }
-        if let Some(events) = &mut self.events
-            && !self.events_buffer.is_empty()
-        {
-            events.write_all(&self.events_buffer).map_err(StoreError::io("write", &self.events_path))?;
-            self.events_buffer.clear();
+        if let Some(events) = &mut self.events {
+            restored |= events.restore()?;
         }
-        Ok(())
+        Ok(restored)
     }
 }

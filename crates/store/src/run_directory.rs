@@ -6,9 +6,10 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use carril_types::{Metrics, OnExisting, RunStatus, Value, write_json};
+use carril_types::{OnExisting, RunStatus, Value};
 use serde::{Deserialize, Serialize};
 
+use crate::differences::write_params;
 use crate::error::StoreError;
 use crate::owner::Owner;
 use crate::storage::Storage;
@@ -16,9 +17,18 @@ use crate::storage::Storage;
 /// How long an owner that cannot be seen counts as alive, in seconds.
 const LEASE: f64 = 60.0;
 
+/// The format of a run's directory: of `run.json`, and of every file beside it that has no number of its own (`result.json`, the journal).
+pub const RUN_FORMAT: u32 = 1;
+
+fn first_format() -> u32 {
+    1
+}
+
 /// `run.json`: what was asked, by whom, and how it stands.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunRecord {
+    #[serde(default = "first_format")]
+    pub format: u32,
     pub name: String,
     pub run_id: String,
     pub status: RunStatus,
@@ -33,6 +43,11 @@ pub struct RunRecord {
     /// Files that the driver wants kept with the run, with the hashes of their content: those that are there.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept: BTreeMap<String, String>,
+    /// How many workers it has, and its data sets in words. What an older version wrote has neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_workers: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<BTreeMap<String, String>>,
     /// What the driver recorded of its request.
     pub asked: serde_json::Value,
 }
@@ -100,10 +115,7 @@ impl RunDirectory {
 
     pub fn write_params(&self, config: &Value) -> Result<(), StoreError> {
         let mut text = String::new();
-        match config {
-            Value::Map(metrics) => write_json(&mut text, metrics),
-            other => write_json(&mut text, &Metrics(vec![("config".into(), other.clone())])),
-        }
+        write_params(&mut text, config);
         text.push('\n');
         let path = self.path.join("params.json");
         fs::write(&path, text).map_err(StoreError::io("write", &path))
@@ -135,6 +147,15 @@ impl RunDirectory {
         self.write_record()
     }
 
+    /// As `keep`, in a directory that was taken away and is made again; also where there is nothing to keep.
+    pub fn keep_again(&mut self, storage: &Storage, wanted: &[(String, String, PathBuf)]) -> Result<(), StoreError> {
+        self.record.kept.clear();
+        self.write_record()?;
+        // Blobs may be gone by the end of a run: what can be kept is kept.
+        let there: Vec<_> = wanted.iter().filter(|(_, _, blob)| blob.exists()).cloned().collect();
+        self.keep(storage, &there)
+    }
+
     /// The owner is alive at this time.
     pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
         self.record.renewed = now;
@@ -162,6 +183,7 @@ impl RunDirectory {
         let part = self.path.join("run.json.part");
         let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
         let write = || -> std::io::Result<()> {
+            fs::create_dir_all(&self.path)?;
             let mut file = File::create(&part)?;
             file.write_all(text.as_bytes())?;
             file.write_all(b"\n")?;
@@ -183,8 +205,21 @@ fn copy_private(from: &Path, to: &Path) -> Result<(), StoreError> {
     copy().map_err(StoreError::io("write", to))
 }
 
+/// Whether a file of ours, JSON with a `format`, is one that only a newer version reads.
+pub(crate) fn refuse_newer(path: &Path, known: u32) -> Result<(), StoreError> {
+    let content: serde_json::Value =
+        fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    match content["format"].as_u64() {
+        Some(format) if format > u64::from(known) => {
+            Err(StoreError::Newer { location: path.display().to_string(), format, known })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check_existing(path: &Path, location: &str, new: &RunRecord, on_existing: OnExisting) -> Result<(), StoreError> {
     let (name, path, place) = (new.name.clone(), path.to_owned(), PathBuf::from(location));
+    refuse_newer(&path.join("run.json"), RUN_FORMAT)?;
     let Some(record) = RunRecord::read(&path) else {
         let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
         return if empty { Ok(()) } else { Err(StoreError::NotARun { path: place }) };
@@ -206,6 +241,7 @@ mod tests {
 
     fn record() -> RunRecord {
         RunRecord {
+            format: RUN_FORMAT,
             name: "run".into(),
             run_id: "0123456789abcdef".into(),
             status: RunStatus::Waiting,
@@ -215,6 +251,8 @@ mod tests {
             owner: Owner::this_process(),
             renewed: 1.0,
             kept: BTreeMap::new(),
+            num_workers: Some(1),
+            data: None,
             asked: serde_json::Value::Null,
         }
     }

@@ -11,6 +11,7 @@ use crate::copy::Copier;
 use crate::error::StoreError;
 use crate::local::{self, Tree};
 use crate::manifest::{MANIFEST, METADATA, SET_ASIDE};
+use crate::patience::patiently_while;
 use crate::storage::StoredFile;
 
 /// So many files are copied by several threads: the kernel takes longer to make a small file than to fill it.
@@ -29,8 +30,13 @@ pub struct Take<'a> {
     pub durable: bool,
 }
 
-/// What was taken; the checksum is known where bytes were copied.
+/// What was taken; the checksum is known where bytes were copied. A full disk is given some time.
 pub fn take(take: &Take) -> Result<Vec<StoredFile>, StoreError> {
+    // What was given away and moved is not there a second time.
+    patiently_while(|| take.from.exists(), || take_once(take))
+}
+
+fn take_once(take: &Take) -> Result<Vec<StoredFile>, StoreError> {
     let wrong = |what| StoreError::CheckpointDirectory { what, path: take.from.to_owned() };
     let from = fs::canonicalize(take.from).map_err(|_| wrong("does not exist"))?;
     if !from.is_dir() {

@@ -3,15 +3,18 @@
 //! VERIFY-1: `latest` is the checkpoint with the highest iteration that verifies in full: manifest, sizes, contents.
 //! VERIFY-2: one that does not is set aside under another name, with the reason, and is never loaded nor deleted.
 //! VERIFY-3: a storage that cannot be reached is an error; it is never taken for damage.
+//! VERIFY-4: a checkpoint that is listed as whole has every file of its manifest, at its size; contents are compared when they are read.
 
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-use crate::checkpoint::STAGING;
+use crate::check::{Compared, Stamp};
+use crate::checkpoint::{STAGING, is_own};
 use crate::error::StoreError;
 use crate::local;
-use crate::manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile, SET_ASIDE};
+use crate::manifest::{Damage, MANIFEST, Manifest, ManifestFile, SET_ASIDE};
 use crate::storage::{Backend, Content, Entry, Storage};
 
 const DAMAGED: &str = ".damaged";
@@ -31,26 +34,98 @@ pub struct Found {
     pub set_aside: Vec<(String, String)>,
 }
 
-/// By their manifests alone, in order of iteration; those whose manifest is damaged come first.
+/// By manifests and sizes, in order of iteration; those whose manifest is damaged come first.
 pub fn list_checkpoints(run: &Storage) -> Result<Vec<Listed>, StoreError> {
-    look(run).map(|(listed, _)| listed)
+    look(run, Trust::Compare).map(|(listed, _)| listed)
+}
+
+/// By their manifests alone.
+pub fn list_unverified(run: &Storage) -> Result<Vec<Listed>, StoreError> {
+    look(run, Trust::Blindly).map(|(listed, _)| listed)
+}
+
+/// The same for manifests that were read elsewhere, each with its checkpoint's name and the files that are there.
+pub fn list_manifests(manifests: Vec<(String, Vec<u8>, Vec<Entry>)>, trust: Trust) -> Result<Vec<Listed>, StoreError> {
+    let judged = manifests.into_iter().map(|(name, bytes, mut files)| {
+        files.sort();
+        let (order, state) = judge(&bytes, trust, |file| Ok(size_among(&files, file)))?;
+        Ok((order, Listed { name, state }))
+    });
+    judged.collect::<Result<_, StoreError>>().map(in_order)
+}
+
+/// The place in the order of the run, and what manifest and sizes tell.
+type Judged = (Option<(u64, u32)>, Result<Manifest, Damage>);
+
+fn judge(
+    bytes: &[u8],
+    trust: Trust,
+    size: impl Fn(&str) -> Result<Option<u64>, StoreError>,
+) -> Result<Judged, StoreError> {
+    let manifest = match Manifest::from_bytes(bytes) {
+        Ok(manifest) => manifest,
+        Err(damage) => return Ok((None, Err(damage))),
+    };
+    let order = Some((manifest.iteration, manifest.attempt));
+    let damage = if trust == Trust::Compare { damage_by_size(&manifest, size)? } else { None };
+    Ok((order, damage.map_or(Ok(manifest), Err)))
+}
+
+fn in_order(mut judged: Vec<(Option<(u64, u32)>, Listed)>) -> Vec<Listed> {
+    judged.sort_by_key(|(order, _)| *order);
+    judged.into_iter().map(|(_, listed)| listed).collect()
+}
+
+/// Every file of the manifest is there, and as long as it was.
+fn damage_by_size(
+    manifest: &Manifest,
+    size: impl Fn(&str) -> Result<Option<u64>, StoreError>,
+) -> Result<Option<Damage>, StoreError> {
+    for file in &manifest.files {
+        let damage = match size(&file.path)? {
+            None => Some(Damage::Missing { file: file.path.clone() }),
+            Some(found) => wrong_size(file, found),
+        };
+        if damage.is_some() {
+            return Ok(damage);
+        }
+    }
+    Ok(None)
+}
+
+fn size_among(there: &[Entry], key: &str) -> Option<u64> {
+    let found = there.binary_search_by(|entry| entry.key.as_str().cmp(key));
+    found.ok().map(|at| there[at].size)
 }
 
 /// The checkpoints, and the names of the directories that are none.
-fn look(run: &Storage) -> Result<(Vec<Listed>, Vec<String>), StoreError> {
+fn look(run: &Storage, trust: Trust) -> Result<(Vec<Listed>, Vec<String>), StoreError> {
     let names: Vec<String> =
         run.directories()?.into_iter().filter(|name| !name.starts_with('.') && !name.ends_with(DAMAGED)).collect();
     let keys: Vec<String> = names.iter().map(|name| format!("{name}/{MANIFEST}")).collect();
     let manifests = run.read_all(&keys)?;
+    // Elsewhere one listing of the run costs less than a question for each file.
+    let listing = match run.local_path() {
+        None if trust == Trust::Compare && manifests.iter().any(Option::is_some) => run.list()?,
+        _ => Vec::new(),
+    };
     let (mut listed, mut others) = (Vec::new(), Vec::new());
     for (name, bytes) in names.into_iter().zip(manifests) {
-        match bytes {
-            Some(bytes) => listed.push(Listed { name, state: Manifest::from_bytes(&bytes) }),
-            None => others.push(name),
+        let Some(bytes) = bytes else {
+            others.push(name);
+            continue;
+        };
+        let (order, state) = judge(&bytes, trust, |file| match run.local_path() {
+            Some(root) => local::size(&root.join(&name).join(file)),
+            None => Ok(size_among(&listing, &format!("{name}/{file}"))),
+        })?;
+        // The run may go on and delete one while it is looked at: its manifest goes first.
+        let vanished = matches!(state, Err(Damage::Missing { .. })) && run.join(&name).read(MANIFEST)?.is_none();
+        if !vanished {
+            listed.push((order, Listed { name, state }));
         }
     }
-    listed.sort_by_key(|listed| listed.state.as_ref().ok().map(|manifest| (manifest.iteration, manifest.attempt)));
-    Ok((listed, others))
+    Ok((in_order(listed), others))
 }
 
 /// One checkpoint, in full: every byte is read.
@@ -59,29 +134,39 @@ pub fn verify(checkpoint: &Storage) -> Result<Result<Manifest, Damage>, StoreErr
         return Ok(Err(Damage::Missing { file: MANIFEST.to_owned() }));
     };
     match Manifest::from_bytes(&bytes) {
-        Ok(manifest) => Ok(verify_files(checkpoint, &manifest)?.map_or(Ok(manifest), Err)),
+        Ok(manifest) => Ok(verify_files(checkpoint, &manifest, None)?.map_or(Ok(manifest), Err)),
         Err(damage) => Ok(Err(damage)),
     }
 }
 
-fn verify_files(checkpoint: &Storage, manifest: &Manifest) -> Result<Option<Damage>, StoreError> {
-    // Sizes first: they cost one listing, and tell of most damage.
-    let there = checkpoint.list()?;
-    for file in &manifest.files {
-        let damage = match there.binary_search_by(|entry| entry.key.cmp(&file.path)) {
-            Err(_) => Some(Damage::Missing { file: file.path.clone() }),
-            Ok(at) => wrong_size(file, there[at].size),
-        };
-        if damage.is_some() {
-            return Ok(damage);
+/// `compared` knows which files need not be read again.
+pub(crate) fn verify_files(
+    checkpoint: &Storage,
+    manifest: &Manifest,
+    mut compared: Option<&mut Compared>,
+) -> Result<Option<Damage>, StoreError> {
+    // Sizes first: they cost little, and tell of most damage.
+    let by_size = match checkpoint.local_path() {
+        Some(root) => damage_by_size(manifest, |file| local::size(&root.join(file)))?,
+        None => {
+            let there = checkpoint.list()?;
+            damage_by_size(manifest, |file| Ok(size_among(&there, file)))?
         }
+    };
+    if by_size.is_some() {
+        return Ok(by_size);
     }
     let known: Vec<&ManifestFile> = manifest.files.iter().filter(|file| file.crc32c.is_some()).collect();
     let contents = match checkpoint.backend() {
         // File by file, so that the first damage ends it and a bad sector is told from a lost disk.
         Backend::Local(root) => {
             for file in known {
-                let content = match local::examine(&root.join(&file.path)) {
+                let path = root.join(&file.path);
+                let stamp = compared.as_ref().and_then(|_| Stamp::of(&path, file));
+                if stamp.is_some_and(|stamp| compared.as_ref().is_some_and(|compared| compared.has(&stamp))) {
+                    continue;
+                }
+                let content = match local::examine(&path) {
                     Err(StoreError::Io { source, .. }) if is_bad_sector(&source) => {
                         return Ok(Some(Damage::Unreadable { file: file.path.clone(), why: source.to_string() }));
                     }
@@ -89,6 +174,9 @@ fn verify_files(checkpoint: &Storage, manifest: &Manifest) -> Result<Option<Dama
                 };
                 if let Some(damage) = wrong_content(file, content) {
                     return Ok(Some(damage));
+                }
+                if let (Some(compared), Some(stamp)) = (compared.as_deref_mut(), stamp) {
+                    compared.add(stamp);
                 }
             }
             return Ok(None);
@@ -102,14 +190,14 @@ fn verify_files(checkpoint: &Storage, manifest: &Manifest) -> Result<Option<Dama
 /// Only for the one that owns the run.
 pub fn find_latest(run: &Storage) -> Result<Found, StoreError> {
     let mut found = Found::default();
-    let (listed, others) = look(run)?;
+    let (listed, others) = look(run, Trust::Compare)?;
     // Best effort: what stays is no checkpoint, and the next attempt sweeps again.
     let _ = sweep(run, others);
     for Listed { name, state } in listed.into_iter().rev() {
         let damage = match state {
             Ok(manifest) => {
                 let is_latest = found.kept.is_empty();
-                match if is_latest { verify_files(&run.join(&name), &manifest)? } else { None } {
+                match if is_latest { verify_files(&run.join(&name), &manifest, None)? } else { None } {
                     None => {
                         found.kept.push((name, manifest));
                         continue;
@@ -168,42 +256,47 @@ fn sweep(run: &Storage, without: Vec<String>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Brings all files of a checkpoint to a local directory, verified where there is a manifest. A directory that never was a
-/// checkpoint of ours has none, and is brought as it is.
-pub fn download(checkpoint: &Storage, to: &Path) -> Result<Option<Manifest>, StoreError> {
-    let damaged = |damage: Damage| match damage {
-        Damage::Newer { version } => {
-            StoreError::CheckpointNewer { location: checkpoint.location().to_owned(), version }
-        }
-        damage => StoreError::CheckpointDamaged { location: checkpoint.location().to_owned(), why: damage.to_string() },
+/// Whether what is read of a checkpoint is compared with its manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    Compare,
+    /// Whatever is there is taken for what it should be.
+    Blindly,
+}
+
+/// Brings all files of a checkpoint to a local directory, compared with the manifest while they are copied. A directory that never
+/// was a checkpoint of ours has none, and is brought as it is.
+pub fn download(checkpoint: &Storage, to: &Path, trust: Trust) -> Result<Option<Manifest>, StoreError> {
+    let damaged = |damage: Damage| StoreError::damaged(checkpoint.location(), damage);
+    let manifest = match trust {
+        Trust::Compare => checkpoint.read(MANIFEST)?,
+        Trust::Blindly => None,
     };
-    let manifest = match checkpoint.read(MANIFEST)? {
-        Some(bytes) => Some(Manifest::from_bytes(&bytes).map_err(damaged)?),
-        None => None,
-    };
+    let manifest = manifest.map(|bytes| Manifest::from_bytes(&bytes).map_err(damaged)).transpose()?;
     let there = checkpoint.list()?;
-    let wanted: Vec<Entry> = match &manifest {
-        Some(manifest) => {
-            let metadata = there.iter().filter(|entry| entry.key == METADATA).cloned();
-            manifest.files.iter().map(entry_of).chain(metadata).collect()
-        }
-        None if there.is_empty() => {
-            let path = checkpoint.location().into();
-            return Err(StoreError::CheckpointDirectory { what: "does not exist or is empty", path });
-        }
-        None => there.iter().filter(|entry| entry.key != SET_ASIDE).cloned().collect(),
-    };
-    if let Some(manifest) = &manifest {
-        for file in &manifest.files {
-            let found = there.binary_search_by(|entry| entry.key.cmp(&file.path));
-            let found = found.map_err(|_| damaged(Damage::Missing { file: file.path.clone() }))?;
-            if let Some(damage) = wrong_size(file, there[found].size) {
-                return Err(damaged(damage));
-            }
-        }
+    if there.is_empty() && manifest.is_none() {
+        let path = checkpoint.location().into();
+        return Err(StoreError::CheckpointDirectory { what: "does not exist or is empty", path });
     }
-    let pairs: Vec<_> =
-        wanted.into_iter().map(|entry| (to.join(&entry.key), entry)).map(|(to, key)| (key, to)).collect();
+    let mut wanted: Vec<Entry> = Vec::new();
+    let mut extra: Vec<Entry> =
+        there.iter().filter(|entry| !matches!(entry.key.as_str(), MANIFEST | SET_ASIDE)).cloned().collect();
+    if let Some(manifest) = &manifest {
+        if let Some(damage) = damage_by_size(manifest, |file| Ok(size_among(&there, file)))? {
+            return Err(damaged(damage));
+        }
+        wanted.extend(manifest.files.iter().map(entry_of));
+        // What was put beside the files later comes along. Elsewhere it may also be what an upload that was given up has left.
+        let is_local = checkpoint.local_path().is_some();
+        let named: HashSet<&str> = manifest.files.iter().map(|file| file.path.as_str()).collect();
+        extra.retain(|entry| !named.contains(entry.key.as_str()) && (is_local || is_own(&entry.key)));
+    }
+    wanted.extend(extra);
+    if let Some(root) = checkpoint.local_path() {
+        // Also those that hold nothing.
+        local::walk(root)?.directories.iter().try_for_each(|directory| local::make_directory(&to.join(directory)))?;
+    }
+    let pairs: Vec<(Entry, PathBuf)> = wanted.into_iter().map(|entry| (entry.clone(), to.join(&entry.key))).collect();
     let contents = checkpoint.fetch(&pairs)?;
     for (file, content) in manifest.iter().flat_map(|manifest| &manifest.files).zip(&contents) {
         if let Some(damage) = wrong_content(file, *content) {
@@ -221,7 +314,7 @@ fn wrong_size(file: &ManifestFile, found: u64) -> Option<Damage> {
     (file.size != found).then(|| Damage::Size { file: file.path.clone(), expected: file.size, found })
 }
 
-fn wrong_content(file: &ManifestFile, content: Content) -> Option<Damage> {
+pub(crate) fn wrong_content(file: &ManifestFile, content: Content) -> Option<Damage> {
     let Content::Read { size, crc32c } = content else {
         return Some(Damage::Missing { file: file.path.clone() });
     };

@@ -4,13 +4,17 @@ It is on a local path, behind a URI, or in a file system object of pyarrow or fs
 a directory that the user fills, and the older way of a dict, which is pickled into a directory. A Checkpoint only
 points at its files; it neither copies nor checks them before they are asked for.
 
+The files of a checkpoint that a run has stored are compared with its manifest before they are handed out: by the
+native side, once per process while a file stays the same, and while they are copied where they are copied.
+
 CKP-1: a directory that `from_dict` or `from_bytes` made is removed when the last reference to it goes or the process
 ends, in a worker also when it is killed; no other directory is ever removed.
 CKP-2: the manifest is ours: no copy that a user gets has it.
+CKP-3: a file that a manifest names is handed out only if it is what was stored, unless the user says `verify=False`.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,7 +45,8 @@ class Checkpoint:
     """A directory with what is needed to go on from.
 
     `path` is a local path or a URI (`s3://`, `gs://`, `az://`, `file://`). With `filesystem`, an object of pyarrow or
-    fsspec, it is a path in that.
+    fsspec, it is a path in that. What a run has stored is compared with its checksums when it is first read, and a
+    damaged file is a CheckpointError that names it; `verify=False` hands out what is there.
     """
 
     path: str
@@ -49,8 +54,12 @@ class Checkpoint:
     _filesystem: Any = None
     _given_filesystem: Any = None
     _keeper: object = None
+    _verify: bool = True
+    # Handed out by us: a manifest beside its files is its own, and not what a copy of another one has brought along.
+    _is_stored: bool = False
 
-    def __init__(self, path: "str | os.PathLike[str]", filesystem: Any = None) -> None:
+    def __init__(self, path: "str | os.PathLike[str]", filesystem: Any = None, *, verify: bool = True) -> None:
+        self._verify = verify
         self._given_filesystem = filesystem
         self._filesystem = checked_filesystem(filesystem, "filesystem")
         if self._filesystem is None:
@@ -66,9 +75,10 @@ class Checkpoint:
         return cls(path)
 
     @classmethod
-    def stored(cls: type[C], path: str, filesystem: Any = None) -> C:
+    def stored(cls: type[C], path: str, filesystem: Any = None, verify: bool = True) -> C:
         """A checkpoint that was made before: opening it makes no new one."""
         checkpoint = cls.__new__(cls)
+        checkpoint._verify, checkpoint._is_stored = verify, True
         checkpoint.path, checkpoint._filesystem, checkpoint._given_filesystem = path, filesystem, filesystem
         return checkpoint
 
@@ -104,22 +114,45 @@ class Checkpoint:
         return self._keeper is not None
 
     @contextmanager
-    def as_directory(self) -> Iterator[str]:
+    def as_directory(self, *, verify: bool | None = None) -> Iterator[str]:
         """A local directory with the files, for as long as the block lasts: read it, do not write to it.
 
-        On a local path it is the directory itself. Otherwise the files are downloaded and checked, once for all workers
-        of a run that read at the same time on a node, and removed when the last of them leaves.
+        On a local path it is the directory itself. Otherwise the files are downloaded, once for all workers of a run
+        that read at the same time on a node, and removed when the last of them leaves. Both are compared with the
+        checksums of what was stored; `verify=False` leaves that out.
         """
+        verify = self._verify if verify is None else verify
         if self.is_local:
             self._must_exist()
+            if verify:
+                self.compare()
             yield self.path
             return
         from carril.train._downloads import downloaded
 
-        with downloaded(self._place(), self._identity()) as directory:
+        with downloaded(self._place(), self._identity(), verify) as directory:
             yield directory
 
-    def to_directory(self, path: "str | os.PathLike[str] | None" = None) -> str:
+    def compare(self) -> None:
+        """Raises if a local checkpoint is not what was stored. Each file is read once, by the workers of a run together."""
+        if os.path.lexists(os.path.join(self.path, _MANIFEST_FILE)):
+            from carril._native import Storage
+            from carril.train._downloads import place_that_goes_with_the_run
+
+            Storage(self.path).check(place_that_goes_with_the_run())
+
+    def damage(self) -> str | None:
+        """What the manifest and the sizes of the files tell, without reading them; None for whole, or without a manifest."""
+        place = self._place()
+        manifest = place.read(_MANIFEST_FILE) if self._verify else None
+        if manifest is None:
+            return None
+        from carril._native import list_manifests
+
+        damage: str | None = list_manifests([(self.path, manifest, place.files())], True)[0]["damage"]
+        return damage
+
+    def to_directory(self, path: "str | os.PathLike[str] | None" = None, *, verify: bool | None = None) -> str:
         """Copies the files to `path`, or to a new temporary directory that is the caller's to remove."""
         import shutil
 
@@ -127,12 +160,13 @@ class Checkpoint:
 
         self._must_exist()
         target = _downloads.new_directory() if path is None else _local_directory(path)
+        verify = self._verify if verify is None else verify
         try:
-            if self.is_local or _downloads.is_shared(self._identity()):
-                with self.as_directory() as directory:
-                    shutil.copytree(directory, target, dirs_exist_ok=True, ignore=_manifest_of(directory))
+            if verify and _downloads.is_shared(self._identity()):
+                with self.as_directory(verify=verify) as directory:
+                    shutil.copytree(directory, target, dirs_exist_ok=True)
             else:
-                _downloads.download_to(self._place(), target, without=_MANIFEST_FILE)
+                _downloads.download_to(self._place(), target, verify)
         except BaseException:
             if path is None:
                 shutil.rmtree(target, ignore_errors=True)
@@ -152,11 +186,11 @@ class Checkpoint:
             file.write(content)
         return checkpoint
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self, *, verify: bool | None = None) -> dict[str, Any]:
         """The dict of `from_dict`; of another checkpoint, its files by name, as bytes. It unpickles."""
         from carril._internal.pickling import loads
 
-        with self.as_directory() as directory:
+        with self.as_directory(verify=verify) as directory:
             try:
                 with open(os.path.join(directory, _DICT_FILE), "rb") as file:
                     data: dict[str, Any] = loads(file.read())
@@ -179,11 +213,11 @@ class Checkpoint:
                 file.write(content)
         return checkpoint
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, *, verify: bool | None = None) -> bytes:
         """All files in one piece."""
         from carril._internal.pickling import dumps
 
-        with self.as_directory() as directory:
+        with self.as_directory(verify=verify) as directory:
             return dumps(_files(directory))
 
     @classmethod
@@ -214,7 +248,15 @@ class Checkpoint:
         import json
 
         data = self._place().read(_METADATA_FILE)
-        metadata: dict[str, Any] = {} if data is None else json.loads(data)
+        try:
+            metadata = {} if data is None else json.loads(data)
+        except ValueError as error:
+            metadata = error
+        if not isinstance(metadata, dict):
+            raise CheckpointError(
+                f"`{_METADATA_FILE}` of the checkpoint `{self.path}` is damaged: it holds no JSON object",
+                hints=["`set_metadata()` writes another one"],
+            )
         return metadata
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
@@ -233,11 +275,22 @@ class Checkpoint:
         """What `set_preprocessor` stored, or None. It unpickles."""
         from carril._internal.pickling import loads
 
-        data = self._place().read(_PREPROCESSOR_FILE)
+        data = self._read(_PREPROCESSOR_FILE)
         if data is not None:
             return loads(data)
-        data = self._place().read(_DICT_FILE)
+        data = self._read(_DICT_FILE)
         return None if data is None else loads(data).get(_PREPROCESSOR_KEY)
+
+    def _read(self, key: str) -> bytes | None:
+        """One file; CKP-3."""
+        place = self._place()
+        data = place.read(key)
+        manifest = place.read(_MANIFEST_FILE) if self._verify else None
+        if manifest is not None:
+            from carril._native import check_file
+
+            check_file(self.path, manifest, key, data)
+        return data
 
     def set_preprocessor(self, preprocessor: Any) -> None:
         """Keeps an object with the checkpoint, pickled."""
@@ -245,7 +298,24 @@ class Checkpoint:
 
         data = dumps(preprocessor)
         self._must_exist()
-        self._place().write(_PREPROCESSOR_FILE, data)
+        self._write(_PREPROCESSOR_FILE, data)
+
+    def _write(self, key: str, data: bytes) -> None:
+        """Puts a file beside the others. One that the manifest names is out of it in between: it is never wrong."""
+        place = self._place()
+        manifest = place.read(_MANIFEST_FILE)
+        if manifest is None:
+            place.write(key, data)
+            return
+        from carril._native import amend_manifest
+
+        without = amend_manifest(self.path, manifest, key, None)
+        after = amend_manifest(self.path, manifest, key, data)
+        if without is not None:
+            place.write(_MANIFEST_FILE, without)
+        place.write(key, data)
+        if after is not None:
+            place.write(_MANIFEST_FILE, after)
 
     @classmethod
     def _temporary(cls: type[C]) -> C:
@@ -297,7 +367,7 @@ class Checkpoint:
         # A temporary directory may be gone, or on another host, when the pickle is opened: its files go along.
         if self.is_temporary:
             return {"data": self.to_bytes()}
-        return {"path": self.path, "filesystem": self._filesystem}
+        return {"path": self.path, "filesystem": self._filesystem, "verify": self._verify, "stored": self._is_stored}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "data" in state:
@@ -306,6 +376,7 @@ class Checkpoint:
         else:
             self.path, self._filesystem = state["path"], state.get("filesystem")
             self._given_filesystem = self._filesystem
+            self._verify, self._is_stored = state.get("verify", True), state.get("stored", False)
 
 
 def _local_directory(path: "str | os.PathLike[str]") -> str:
@@ -325,8 +396,3 @@ def _files(directory: str) -> dict[str, bytes]:
                 with open(place, "rb") as file:
                     files[relative] = file.read()
     return files
-
-
-def _manifest_of(directory: str) -> Callable[[str, list[str]], set[str]]:
-    """For `copytree`: the manifest stays behind, and a file of that name deeper inside is the user's."""
-    return lambda place, names: {_MANIFEST_FILE} & set(names) if place == directory else set()

@@ -54,40 +54,53 @@ def is_shared(identity: str | None) -> bool:
 
 
 @contextmanager
-def downloaded(place: "Place", identity: str | None) -> Iterator[str]:
+def downloaded(place: "Place", identity: str | None, verify: bool = True) -> Iterator[str]:
     """A local directory with the files of `place`, for as long as the block lasts.
 
     `identity` is equal in all processes that mean the same place; without one, the copy is this reader's own.
     """
     root = place_that_goes_with_the_run()
-    if root is not None and identity is not None:
+    if root is not None and identity is not None and verify:
         with _shared(place, root, identity) as directory:
             yield directory
         return
     directory = new_directory(root)
     try:
-        place.download(directory)
+        place.download(directory, verify)
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def download_to(place: "Place", target: str, without: str) -> None:
-    """Brings the files of `place` to the directory `target`, which may exist and then keeps its other files."""
+def download_to(place: "Place", target: str, verify: bool) -> None:
+    """Brings the files of `place` to the directory `target`, which may exist and then keeps its other files.
+
+    What is damaged leaves `target` as it was.
+    """
+    if os.path.isdir(target) and not os.listdir(target):
+        place.download(target, verify)
+        return
     os.makedirs(os.path.dirname(target), exist_ok=True)
     # Not `mkdtemp`: this becomes the caller's directory, with the rights that the caller's directories have.
     part = os.path.join(os.path.dirname(target), f".carril_part_{os.urandom(6).hex()}")
     os.mkdir(part)
     try:
-        place.download(part)
-        if os.path.exists(os.path.join(part, without)):
-            os.remove(os.path.join(part, without))
+        place.download(part, verify)
         if os.path.lexists(target):
-            shutil.copytree(part, target, dirs_exist_ok=True)
+            _move_into(part, target)
         else:
             os.rename(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _move_into(part: str, target: str) -> None:
+    for root, directories, names in os.walk(part):
+        there = os.path.normpath(os.path.join(target, os.path.relpath(root, part)))
+        for name in directories:
+            os.makedirs(os.path.join(there, name), exist_ok=True)
+        for name in names:
+            shutil.move(os.path.join(root, name), os.path.join(there, name))
 
 
 @contextmanager

@@ -143,7 +143,20 @@ class Imperative:
             raise CheckpointError(
                 f"the checkpoint that the run is to begin with, `{checkpoint.path}`, does not exist", origin="user"
             )
-        return {"checkpoint": checkpoint.path, "checkpoint_filesystem": checkpoint._filesystem}
+        damage = checkpoint.damage()
+        if damage is not None and not self._has_checkpoint_of_its_own():
+            raise CheckpointError(
+                f"the checkpoint that the run is to begin with, `{checkpoint.path}`, is damaged: {damage}",
+                hints=[
+                    "give an older checkpoint: `carril checkpoints RUN` lists those that are whole",
+                    "if its files were changed on purpose, `Checkpoint(path, verify=False)` takes them as they are",
+                ],
+            )
+        return {
+            "checkpoint": checkpoint.path,
+            "checkpoint_filesystem": checkpoint._filesystem,
+            "checkpoint_verify": checkpoint._verify,
+        }
 
     def _has_checkpoint_of_its_own(self) -> bool:
         """True if the run goes on, and does not need the one that it once began with."""

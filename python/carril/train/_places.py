@@ -1,8 +1,8 @@
 """Places that hold files under keys (`a/b.txt`): a local directory, an object store, a file system object.
 
 Reading and writing one file, listing, and whole directories in and out, the same for all three. Object stores are the
-native side's work, with its retries; file system objects are used in this process. What arrives is checked against
-the manifest by the native side in both cases.
+native side's work, with its retries; file system objects are used in this process. What arrives is compared with
+the manifest by the native side in every case.
 """
 
 import os
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from carril.exceptions import CarrilError, CheckpointError, StorageError
-from carril.train._locations import is_uri
+from carril.train._locations import is_uri, parent_and_name
 
 MANIFEST_FILE = ".manifest.json"
 
@@ -32,14 +32,21 @@ class Place(Protocol):
     def names(self) -> list[str]:
         """What is right inside."""
 
-    def download(self, directory: str) -> None:
-        """Brings every file below into an empty directory. Nothing there, and damage, are a CheckpointError."""
+    def files(self) -> list[tuple[str, int]]:
+        """Every file below, with its size."""
+
+    def download(self, directory: str, verify: bool = True) -> None:
+        """Brings every file below into an empty directory, but not the manifest. Nothing there, and damage, are a
+        CheckpointError; with `verify=False` nothing is compared."""
 
     def upload(self, directory: str) -> None:
         """Takes every file of a directory."""
 
-    def checkpoints(self) -> list[dict[str, Any]]:
-        """Of a run: name, iteration, metrics, bytes, created, validation, damage (what is wrong, or None), by iteration."""
+    def checkpoints(self, verify: bool = True) -> list[dict[str, Any]]:
+        """Of a run: name, iteration, metrics, bytes, created, validation, damage (what is wrong, or None), by iteration.
+
+        With `verify` that is what manifest and sizes tell, otherwise what the manifest tells.
+        """
 
 
 def place(location: str, filesystem: Any = None) -> Place:
@@ -78,11 +85,22 @@ class _Local:
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def download(self, directory: str) -> None:
-        import shutil
+    def files(self) -> list[tuple[str, int]]:
+        from carril._native import Storage
 
+        return Storage(self.location).list()
+
+    def download(self, directory: str, verify: bool = True) -> None:
         if not os.path.isdir(self.location):
             raise _does_not_exist(self.location)
+        if os.path.lexists(os.path.join(self.location, MANIFEST_FILE)):
+            from carril._native import Storage
+
+            Storage(self.location).download_directory(directory, verify)
+            return
+        import shutil
+
+        # The user's own directory: with its times and rights.
         shutil.copytree(self.location, directory, dirs_exist_ok=True)
 
     def upload(self, directory: str) -> None:
@@ -90,10 +108,10 @@ class _Local:
 
         shutil.copytree(directory, self.location, dirs_exist_ok=True)
 
-    def checkpoints(self) -> list[dict[str, Any]]:
+    def checkpoints(self, verify: bool = True) -> list[dict[str, Any]]:
         from carril._native import Storage
 
-        return Storage(self.location).checkpoints()
+        return Storage(self.location).checkpoints(verify)
 
 
 class _InStore:
@@ -114,14 +132,17 @@ class _InStore:
     def names(self) -> list[str]:
         return self._storage.names()
 
-    def download(self, directory: str) -> None:
-        self._storage.download_directory(directory)
+    def files(self) -> list[tuple[str, int]]:
+        return self._storage.list()
+
+    def download(self, directory: str, verify: bool = True) -> None:
+        self._storage.download_directory(directory, verify)
 
     def upload(self, directory: str) -> None:
         self._storage.upload_directory(directory)
 
-    def checkpoints(self) -> list[dict[str, Any]]:
-        return self._storage.checkpoints()
+    def checkpoints(self, verify: bool = True) -> list[dict[str, Any]]:
+        return self._storage.checkpoints(verify)
 
 
 class _InFilesystem:
@@ -147,13 +168,17 @@ class _InFilesystem:
             directories, files = self._files.level(self.location)
         return sorted([*directories, *files])
 
-    def download(self, directory: str) -> None:
+    def files(self) -> list[tuple[str, int]]:
+        with _told(self.location, "listed"):
+            return list(self._files.files(self.location))
+
+    def download(self, directory: str, verify: bool = True) -> None:
         with _told(self.location, "read"):
             keys = [key for key, _ in self._files.files(self.location)]
             if not keys:
                 raise _does_not_exist(self.location)
-            if MANIFEST_FILE not in keys:
-                self._fetch(keys, directory)
+            if MANIFEST_FILE not in keys or not verify:
+                self._fetch([key for key in keys if key != MANIFEST_FILE], directory)
                 return
             # The native side checks what it copies.
             arrived = os.path.join(directory, ".arrived")
@@ -163,10 +188,12 @@ class _InFilesystem:
         from carril._native import Storage
 
         try:
-            Storage(arrived).download_directory(directory)
+            Storage(arrived).download_directory(directory, True)
         except CheckpointError as error:
             text = error.message.replace(arrived, self.location)
-            raise CheckpointError(text, code=error.code, origin=error.origin, hints=error.hints) from None
+            run, _ = parent_and_name(self.location)
+            hints = [hint.replace(os.path.dirname(arrived), run) for hint in error.hints]
+            raise CheckpointError(text, code=error.code, origin=error.origin, hints=hints) from None
         finally:
             shutil.rmtree(arrived)
 
@@ -177,19 +204,18 @@ class _InFilesystem:
                     source = os.path.join(root, name)
                     self._files.put(source, self._path(os.path.relpath(source, directory)))
 
-    def checkpoints(self) -> list[dict[str, Any]]:
-        import tempfile
+    def checkpoints(self, verify: bool = True) -> list[dict[str, Any]]:
+        from carril._native import list_manifests
 
-        from carril._native import Storage
-
-        # Manifests are small: they are brought here, where the native side reads and checks them.
-        with tempfile.TemporaryDirectory(prefix="carril_manifests_") as directory:
-            for name in self._directories():
-                manifest = self.read(f"{name}/{MANIFEST_FILE}")
-                if manifest is not None:
-                    os.mkdir(os.path.join(directory, name))
-                    _Local(directory).write(f"{name}/{MANIFEST_FILE}", manifest)
-            return Storage(directory).checkpoints()
+        brought = []
+        for name in self._directories():
+            manifest = self.read(f"{name}/{MANIFEST_FILE}")
+            if manifest is not None:
+                with _told(self.location, "listed"):
+                    files = list(self._files.files(self._path(name)))
+                if MANIFEST_FILE in (key for key, _ in files):  # or it was deleted meanwhile
+                    brought.append((name, manifest, files))
+        return list_manifests(brought, verify)
 
     def _directories(self) -> list[str]:
         with _told(self.location, "listed"):

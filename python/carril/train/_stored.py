@@ -1,26 +1,24 @@
 """Reads a result back from where a run is kept: the counterpart of what the head writes there.
 
-Only files are read, and of checkpoints only their manifests. Nothing is unpickled, so that a directory from somebody
+Only files are read, and of checkpoints only their manifests and sizes. Nothing is unpickled, so that a directory from somebody
 else can be looked at.
 """
 
-import json
 import os
 import warnings
-import zlib
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import CarrilError, NotFoundError, TrainingFailedError
+from carril.exceptions import CarrilError, NotFoundError, TrainingFailedError, VersionMismatchError
 from carril.train._checkpoint import Checkpoint
 from carril.train._locations import checked_filesystem, joined, location, path_in_filesystem
 from carril.train._places import Place, place
-from carril.train._result import Metrics, in_order, parse_lines
+from carril.train._result import Metrics, in_order, parse_lines, parse_object
 
 if TYPE_CHECKING:
     from carril.train._result import Result
 
 
-def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_filesystem: Any) -> "Result":
+def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_filesystem: Any, verify: bool) -> "Result":
     """The result of the run in `path`."""
     filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
     where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
@@ -31,8 +29,9 @@ def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_fil
             f"`{where}` is not the directory of a run: it has no `run.json`",
             hints=["a run's directory is its `storage_path` and its name: see `Result.path`"],
         )
-    rows = parse_lines(run.read("result.json"))
-    checkpoints = _checkpoints(run, filesystem, rows)
+    _refuse_newer(where, _object(record))
+    rows = parse_lines(run.read("result.json"), joined(where, "result.json"))
+    checkpoints = _checkpoints(run, filesystem, rows, verify)
     asked = _object(record).get("asked") or {}
     score = (asked.get("run_config") or {}).get("checkpoint_config") or {}
     return cls(
@@ -49,18 +48,28 @@ def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_fil
 
 
 def _object(data: bytes | None) -> dict[str, Any]:
-    try:
-        value = json.loads(data or b"{}")
-    except json.JSONDecodeError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    return parse_object(data or b"{}") or {}
 
 
-def _checkpoints(run: Place, filesystem: Any, rows: list[dict[str, Any]]) -> list[tuple[Checkpoint, dict[str, Any]]]:
+def _refuse_newer(where: str, record: dict[str, Any]) -> None:
+    from carril._native import RUN_FORMAT
+
+    given = record.get("format", 1)
+    if isinstance(given, int) and given > RUN_FORMAT:
+        raise VersionMismatchError(
+            f"`{joined(where, 'run.json')}` was written by a newer Carril: it has format {given}, and this version "
+            f"reads up to {RUN_FORMAT}",
+            hints=["upgrade Carril to the version that wrote it"],
+        )
+
+
+def _checkpoints(
+    run: Place, filesystem: Any, rows: list[dict[str, Any]], verify: bool
+) -> list[tuple[Checkpoint, dict[str, Any]]]:
     """The committed checkpoints in order of report. One that is damaged is named and passed over."""
     by_name = {row["checkpoint_dir_name"]: row for row in rows if row.get("checkpoint_dir_name")}
     found = []
-    for stored in run.checkpoints():
+    for stored in run.checkpoints(verify):
         path = joined(run.location, stored["name"])
         if stored["damage"] is not None:
             warnings.warn(f"the checkpoint `{path}` is passed over: {stored['damage']}", stacklevel=4)
@@ -70,29 +79,16 @@ def _checkpoints(run: Place, filesystem: Any, rows: list[dict[str, Any]]) -> lis
         if stored["validation"] == "validated":
             # What the check has found came after the row. It is the run's last word where the row is.
             metrics.update(stored["metrics"])
-        found.append((Checkpoint.stored(path, filesystem), metrics))
+        found.append((Checkpoint.stored(path, filesystem, verify), metrics))
     return found
 
 
 def _restarts(journal: Place) -> list[dict[str, Any]]:
     """The failures that the last `fit()` has survived, as the head has written them down."""
-    restarts: list[dict[str, Any]] = []
-    for name in sorted(name for name in journal.names() if name.endswith(".log")):
-        for line in (journal.read(name) or b"").split(b"\n"):
-            # Most records say only what was decided: they need not be opened.
-            if b'"fact":' not in line:
-                continue
-            checksum, _, text = line.partition(b" ")
-            if checksum != b"%08x" % zlib.crc32(text):
-                break  # torn by a crash, and the last one of its segment
-            record = json.loads(text)
-            fact = record["fact"]
-            if fact.get("opened") == {"continues": False}:
-                restarts.clear()
-            elif "restarted" in fact:
-                told = {name: fact["restarted"][name] for name in ("attempt", "reason", "code")}
-                restarts.append({**told, "at": record["at"]})
-    return restarts
+    from carril._native import read_restarts
+
+    segments = sorted(name for name in journal.names() if name.endswith(".log"))
+    return read_restarts([journal.read(name) or b"" for name in segments])
 
 
 def _error(run: Place) -> CarrilError | None:

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use carril_types::Rank;
 
 use super::*;
+use crate::METADATA;
 use crate::checkpoint::{Header, Shard, commit, prepare};
 use crate::storage::StoredFile;
 
@@ -114,15 +115,20 @@ fn a_checkpoint_is_brought_to_a_directory_only_if_it_is_what_it_was() {
     let checkpoint = run.run.join(&name(1));
     checkpoint.write(METADATA, b"{}").unwrap();
     let to = run.path.join("copy");
-    assert_eq!(download(&checkpoint, &to).unwrap().unwrap().iteration, 1);
+    assert_eq!(download(&checkpoint, &to, Trust::Compare).unwrap().unwrap().iteration, 1);
     let names: Vec<String> = Storage::local(&to).list().unwrap().into_iter().map(|entry| entry.key).collect();
     assert_eq!(names, [METADATA, "deep/more.bin", "model.bin"]);
     assert!(verify(&checkpoint).unwrap().is_ok());
     fs::write(run.file(1, "model.bin"), "the model of 8").unwrap();
     assert!(matches!(verify(&checkpoint).unwrap(), Err(Damage::Content { file, .. }) if file == "model.bin"));
-    let error = download(&checkpoint, &run.path.join("other")).unwrap_err().to_string();
+    let error = download(&checkpoint, &run.path.join("other"), Trust::Compare).unwrap_err().to_string();
     assert!(error.contains("is damaged") && error.contains("model.bin"), "{error}");
     fs::remove_file(run.file(1, MANIFEST)).unwrap();
-    assert_eq!(download(&checkpoint, &run.path.join("third")).unwrap(), None);
-    assert!(download(&run.run.join("none"), &run.path.join("fourth")).unwrap_err().to_string().contains("none"));
+    assert_eq!(download(&checkpoint, &run.path.join("third"), Trust::Compare).unwrap(), None);
+    assert!(
+        download(&run.run.join("none"), &run.path.join("fourth"), Trust::Compare)
+            .unwrap_err()
+            .to_string()
+            .contains("none")
+    );
 }

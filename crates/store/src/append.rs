@@ -1,0 +1,239 @@
+//! A file that only grows: each append is there whole, or not at all.
+//!
+//! APPEND-1: an append that fails leaves the file as it was before, so that the same can be tried again. Where that is refused too, and
+//!   where a crash has cut the last line, what is torn is ended before the next append begins.
+//! APPEND-2: a file that was taken away, alone or with its directory, is made again with everything that was written to it; one that
+//!   was put in its place is appended to.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::StoreError;
+use crate::faults::room;
+use crate::local;
+
+const PIECE: usize = 256 << 10;
+
+#[derive(Debug)]
+pub(crate) struct AppendFile {
+    path: PathBuf,
+    file: File,
+    /// Device and inode.
+    identity: (u64, u64),
+    /// The last line has no end.
+    torn: bool,
+    /// It was made again, and nobody has asked for that yet.
+    restored: bool,
+}
+
+impl AppendFile {
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let open = || {
+            let options = File::options().create(true).append(true).read(true).clone();
+            let file = options.open(path).or_else(|error| match path.parent() {
+                Some(parent) if error.kind() == io::ErrorKind::NotFound => {
+                    fs::create_dir_all(parent)?;
+                    options.open(path)
+                }
+                _ => Err(error),
+            })?;
+            let meta = file.metadata()?;
+            let mut last = [b'\n'];
+            if meta.len() > 0 {
+                file.read_exact_at(&mut last, meta.len() - 1)?;
+            }
+            Ok((file, (meta.dev(), meta.ino()), last != *b"\n"))
+        };
+        let (file, identity, torn) = open().map_err(StoreError::io("open", path))?;
+        Ok(Self { path: path.to_owned(), file, identity, torn, restored: false })
+    }
+
+    /// Of records that have no lines: nothing of it is ever torn but by an append that could not be undone.
+    pub fn open_binary(path: &Path) -> Result<Self, StoreError> {
+        Self::open(path).map(|file| Self { torn: false, ..file })
+    }
+
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.make_again()?;
+        if !self.torn {
+            return self.write(bytes);
+        }
+        self.write(&[b"\n", bytes].concat())?;
+        self.torn = false;
+        Ok(())
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match room(&self.path, rest.len()).and_then(|room| (&self.file).write(&rest[..room])) {
+                Ok(0) => return Err(self.undo(bytes.len() - rest.len(), io::ErrorKind::WriteZero.into())),
+                Ok(written) => rest = &rest[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.undo(bytes.len() - rest.len(), error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn undo(&mut self, written: usize, error: io::Error) -> StoreError {
+        if written > 0 && take_back(&self.file, written).is_err() {
+            self.torn = true;
+        }
+        StoreError::io("write", &self.path)(error)
+    }
+
+    /// Finds out whether the file is where it was; true where it had to be made again since the last time.
+    pub fn restore(&mut self) -> Result<bool, StoreError> {
+        self.make_again()?;
+        Ok(std::mem::take(&mut self.restored))
+    }
+
+    fn make_again(&mut self) -> Result<(), StoreError> {
+        match fs::metadata(&self.path) {
+            Ok(meta) if (meta.dev(), meta.ino()) == self.identity => return Ok(()),
+            Ok(_) => {
+                *self = Self { restored: self.restored, ..Self::open(&self.path)? };
+                return Ok(());
+            }
+            Err(_) => {}
+        }
+        local::make_parent(&self.path)?;
+        let torn = self.torn;
+        self.copy_to(&self.path)?;
+        *self = Self { torn, restored: true, ..Self::open(&self.path)? };
+        Ok(())
+    }
+
+    /// Everything that was written, also where no name leads to it any more.
+    pub fn copy_to(&self, path: &Path) -> Result<(), StoreError> {
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let copy = || -> io::Result<()> {
+            let mut target = File::create(&part)?;
+            let (mut buffer, mut at) = (vec![0; PIECE], 0);
+            loop {
+                let read = self.file.read_at(&mut buffer, at)?;
+                if read == 0 {
+                    return fs::rename(&part, path);
+                }
+                target.write_all(&buffer[..read])?;
+                at += read as u64;
+            }
+        };
+        copy().map_err(|error| {
+            let _ = fs::remove_file(&part);
+            StoreError::io("write", path)(error)
+        })
+    }
+}
+
+/// Cuts off the last bytes of a file.
+pub(crate) fn take_back(file: &File, written: usize) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    file.set_len(length.saturating_sub(written as u64))
+}
+
+/// Lines that are gathered, and kept for another try where they cannot be written.
+pub(crate) struct Lines {
+    path: PathBuf,
+    /// Made with the first line.
+    file: Option<AppendFile>,
+    pub buffer: String,
+}
+
+/// So much is kept for another try.
+const MOST: usize = 64 << 20;
+
+impl Lines {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path, file: None, buffer: String::new() }
+    }
+
+    pub fn open(path: PathBuf) -> Result<Self, StoreError> {
+        Ok(Self { file: Some(AppendFile::open(&path)?), ..Self::new(path) })
+    }
+
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let written = match &mut self.file {
+            Some(file) => file.append(self.buffer.as_bytes()),
+            none => AppendFile::open(&self.path).and_then(|file| none.insert(file).append(self.buffer.as_bytes())),
+        };
+        if written.is_ok() || self.buffer.len() <= MOST {
+            if written.is_ok() {
+                self.buffer.clear();
+            }
+            return written;
+        }
+        let count = self.buffer.lines().count();
+        self.buffer.clear();
+        Err(StoreError::LinesLost { path: self.path.clone(), count })
+    }
+
+    pub fn restore(&mut self) -> Result<bool, StoreError> {
+        self.file.as_mut().map_or(Ok(false), AppendFile::restore)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// APPEND-1: whatever a crash has cut off, what is appended afterwards is there line by line.
+        #[test]
+        fn a_file_that_was_cut_anywhere_keeps_every_later_line(
+            lines in prop::collection::vec("[a-z{}\" ]{1,9}", 1..6), cut in any::<prop::sample::Index>()
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("log");
+            let mut file = AppendFile::open(&path).unwrap();
+            lines.iter().for_each(|line| file.append(format!("{line}\n").as_bytes()).unwrap());
+            let before = fs::read(&path).unwrap();
+            let cut = cut.index(before.len() + 1);
+            File::options().write(true).open(&path).unwrap().set_len(cut as u64).unwrap();
+            let mut file = AppendFile::open(&path).unwrap();
+            lines.iter().for_each(|line| file.append(format!("later {line}\n").as_bytes()).unwrap());
+            let text = fs::read_to_string(&path).unwrap();
+            let whole = before[..cut].iter().filter(|byte| **byte == b'\n').count();
+            let read: Vec<&str> = text.lines().collect();
+            prop_assert_eq!(&read[..whole], lines[..whole].iter().map(String::as_str).collect::<Vec<_>>());
+            let later: Vec<String> = lines.iter().map(|line| format!("later {line}")).collect();
+            prop_assert_eq!(&read[read.len() - lines.len()..], later.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn append_2_what_was_taken_away_is_made_again_with_all_its_lines() {
+        let directory = tempfile::tempdir().unwrap();
+        let (run, path) = (directory.path().join("run"), directory.path().join("run/log"));
+        fs::create_dir(&run).unwrap();
+        let mut file = AppendFile::open(&path).unwrap();
+        file.append(b"one\n").unwrap();
+        fs::remove_dir_all(&run).unwrap();
+        assert!(file.restore().unwrap());
+        assert!(!file.restore().unwrap());
+        file.append(b"two\n").unwrap();
+        assert!(!file.restore().unwrap());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        fs::rename(&run, directory.path().join("moved")).unwrap();
+        file.append(b"three\n").unwrap();
+        assert!(file.restore().unwrap(), "an append made it again");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\nthree\n");
+        // As an editor does it.
+        fs::write(run.join("new"), "other\n").unwrap();
+        fs::rename(run.join("new"), &path).unwrap();
+        file.append(b"four\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "other\nfour\n");
+    }
+}
