@@ -44,22 +44,6 @@ impl Storage {
         entries.filter_map(|entry| RunRecord::read(&entry.path()).map(|record| (entry.path(), record))).collect()
     }
 
-    /// The directory of a run that is given by its path, its name, its id or its URI.
-    pub async fn directory_of(&self, run: &str) -> Result<RunFiles, Failure> {
-        if let Some(live) = live_runs().await.into_iter().find(|live| is_meant(run, &live.summary)) {
-            // Of a run that has ended and is kept elsewhere, the local directory is gone.
-            let directory = PathBuf::from(live.summary.directory);
-            if directory.exists() {
-                return Ok(RunFiles { path: directory, _fetched: None });
-            }
-            return fetch(live.summary.path).await;
-        }
-        if run.contains("://") {
-            return fetch(run.to_owned()).await;
-        }
-        self.stored_directory(run).map(|path| RunFiles { path, _fetched: None })
-    }
-
     /// Where a run is kept: a path, or a URI.
     pub async fn location_of(&self, run: &str) -> Result<String, Failure> {
         if let Some(live) = live_runs().await.into_iter().find(|live| is_meant(run, &live.summary)) {
@@ -106,6 +90,12 @@ pub struct RunFiles {
     _fetched: Option<PrivateDirectory>,
 }
 
+impl RunFiles {
+    pub fn local(path: PathBuf) -> Self {
+        Self { path, _fetched: None }
+    }
+}
+
 impl std::ops::Deref for RunFiles {
     type Target = Path;
 
@@ -115,12 +105,14 @@ impl std::ops::Deref for RunFiles {
 }
 
 /// Fetches the small files of a run from storage that is not a local path.
-async fn fetch(location: String) -> Result<RunFiles, Failure> {
+pub async fn fetch(location: String) -> Result<RunFiles, Failure> {
     blocking(move || fetch_now(&location)).await
 }
 
 /// Storage waits on a runtime of its own, which cannot be done on the thread that drives this one.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Failure> + Send + 'static) -> Result<T, Failure> {
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
+) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|error| Err(Failure::new(ErrorCode::Internal, format!("a thread has ended: {error}"))))
 }
@@ -168,21 +160,6 @@ pub async fn live_runs() -> Vec<Live> {
     all
 }
 
-/// The live run that is meant, or a failure that says what there is.
-pub async fn live_run(run: &str) -> Result<Live, Failure> {
-    let mut live = live_runs().await;
-    live.retain(|live| !matches!(live.summary.status.as_str(), "finished" | "failed" | "aborted" | "preempted"));
-    match live.iter().position(|live| is_meant(run, &live.summary)) {
-        Some(at) => Ok(live.swap_remove(at)),
-        None => {
-            let names: Vec<&str> = live.iter().map(|live| live.summary.name.as_str()).collect();
-            let known =
-                if names.is_empty() { "none is live".to_owned() } else { format!("live are: {}", names.join(", ")) };
-            Err(Failure::new(ErrorCode::NotFound, format!("no live run `{run}` on this machine")).hint(known))
-        }
-    }
-}
-
 /// Drives one question to its end.
 pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -190,12 +167,17 @@ pub fn block_on<T>(future: impl Future<Output = Result<T, Failure>>) -> Result<T
     runtime.block_on(future)
 }
 
+/// Whether a status that a head told of is the last one.
+pub fn is_end(status: &str) -> bool {
+    matches!(status, "finished" | "failed" | "aborted" | "preempted")
+}
+
 fn is_meant(run: &str, summary: &RunSummary) -> bool {
     summary.name == run || is_id(run, &summary.run_id) || summary.path == run.trim_end_matches('/')
 }
 
 /// The first digits of an id are enough.
-fn is_id(run: &str, id: &str) -> bool {
+pub fn is_id(run: &str, id: &str) -> bool {
     run.len() >= 4 && id.starts_with(run)
 }
 

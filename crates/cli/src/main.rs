@@ -6,6 +6,7 @@ mod explain;
 mod find;
 mod logs;
 mod private_head;
+mod resolve;
 mod resume;
 mod runs;
 mod stacks;

@@ -1,45 +1,102 @@
-//! `carril runs`
+//! `carril runs`: runs and experiments, those that are live and those in the storage. Trials are their experiment's.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
+use carril_store::{ExperimentSummary, RunRecord, Storage as Place};
 use carril_types::Failure;
 use clap::Args;
+use serde_json::json;
 
-use crate::find::{Storage, block_on, live_runs};
-use crate::table::{local_time, print_table};
+use crate::find::{Storage, block_on, blocking, live_runs};
+use crate::status::is_below;
+use crate::table::{local_time, print_all, print_table};
 
 #[derive(Args)]
 pub struct Runs {
+    /// Print one JSON object per run
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     storage: Storage,
 }
 
+struct Row {
+    kind: &'static str,
+    name: String,
+    status: String,
+    started: f64,
+}
+
 impl Runs {
     pub fn run(self) -> Result<(), Failure> {
-        let live = block_on(async { Ok(live_runs().await) })?;
-        // By path: a run that a live head knows and the storage holds is one run.
-        let mut rows: BTreeMap<PathBuf, (f64, Vec<String>)> = BTreeMap::new();
-        for (path, record) in self.storage.stored() {
-            let row = vec![record.name.clone(), record.status_word().to_owned(), local_time(record.started)];
-            rows.insert(path, (record.started, row));
-        }
-        for summary in live.into_iter().map(|live| live.summary) {
-            let row = vec![summary.name, summary.status, local_time(summary.started)];
-            rows.insert(PathBuf::from(summary.path), (summary.started, row));
+        let rows = block_on(async {
+            let live = live_runs().await;
+            let places = self.storage.places()?;
+            // By path: a run that a live head knows and the storage holds is one run.
+            let mut rows: BTreeMap<String, Row> = blocking(move || stored(&places)).await?;
+            let paths: Vec<String> = live.iter().map(|live| live.summary.path.clone()).collect();
+            for summary in live.into_iter().map(|live| live.summary) {
+                let is_trial = |above: &String| is_below(&summary.path, above);
+                if paths.iter().any(is_trial)
+                    || rows.iter().any(|(path, row)| row.kind == "experiment" && is_trial(path))
+                {
+                    continue;
+                }
+                let path = summary.path.trim_end_matches('/').to_owned();
+                let kind = rows.get(&path).map_or("run", |row| row.kind);
+                rows.insert(path, Row { kind, name: summary.name, status: summary.status, started: summary.started });
+            }
+            Ok(rows)
+        })?;
+        let mut rows: Vec<(String, Row)> = rows.into_iter().collect();
+        rows.sort_by(|(_, left), (_, right)| left.started.total_cmp(&right.started));
+        if self.json {
+            let line = |(path, row): &(String, Row)| {
+                json!({
+                    "kind": row.kind, "name": row.name, "status": row.status, "started": row.started,
+                    "directory": path,
+                })
+            };
+            print_all(&rows.iter().map(|row| format!("{}\n", line(row))).collect::<String>());
+            return Ok(());
         }
         if rows.is_empty() {
             println!("no runs");
             return Ok(());
         }
-        let mut rows: Vec<(PathBuf, (f64, Vec<String>))> = rows.into_iter().collect();
-        rows.sort_by(|(_, (left, _)), (_, (right, _))| left.total_cmp(right));
-        let mut table = vec![["run", "status", "started", "directory"].map(str::to_owned).to_vec()];
-        table.extend(rows.into_iter().map(|(path, (_, mut row))| {
-            row.push(path.display().to_string());
-            row
-        }));
+        let mut table = vec![["run", "kind", "status", "started", "directory"].map(str::to_owned).to_vec()];
+        table.extend(
+            rows.into_iter()
+                .map(|(path, row)| vec![row.name, row.kind.into(), row.status, local_time(row.started), path]),
+        );
         print_table(&table);
         Ok(())
     }
+}
+
+fn stored(places: &[Place]) -> Result<BTreeMap<String, Row>, Failure> {
+    let mut rows = BTreeMap::new();
+    for place in places {
+        for name in place.names()? {
+            let place = place.join(name.trim_end_matches('/'));
+            if let Some(row) = row_of(&place) {
+                rows.insert(place.location().trim_end_matches('/').to_owned(), row);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn row_of(place: &Place) -> Option<Row> {
+    if place.local_path().is_some_and(std::path::Path::is_file) {
+        return None;
+    }
+    if let Ok(Some(summary)) = ExperimentSummary::read(place) {
+        let status =
+            carril_store::Experiment::open(place.clone()).map_or("damaged", |experiment| experiment.status_word());
+        return Some(Row { kind: "experiment", name: summary.name, status: status.into(), started: summary.created });
+    }
+    let record: RunRecord = serde_json::from_slice(&place.read("run.json").ok()??).ok()?;
+    let status = record.status_word().to_owned();
+    Some(Row { kind: "run", name: record.name, status, started: record.started })
 }

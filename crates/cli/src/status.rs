@@ -1,84 +1,252 @@
-//! `carril status [RUN]`
+//! `carril status [RUN]`: how live runs and searches stand, or one run, experiment or trial. One block for each.
 
 use std::path::Path;
 
 use carril_proto::v1::RunSummary;
-use carril_store::RunRecord;
-use carril_types::Failure;
+use carril_store::{Experiment, RunRecord, Storage as Place, Trial, TrialState};
+use carril_types::{Failure, Metrics, Value};
 use clap::Args;
+use serde_json::{Value as Json, json};
 
-use crate::find::{Storage, block_on, live_runs};
-use crate::table::{local_time, own_metrics, print_table};
+use crate::find::{Live, Storage, block_on, blocking, is_end, live_runs};
+use crate::resolve::{Kind, Subject};
+use crate::table::{local_time, own_metrics, print_all, size, table};
+use crate::tune::{Objective, counted, counts, significant, state_word};
+
+/// Trials of a search that are listed by name.
+const LISTED: usize = 4;
 
 #[derive(Args)]
 pub struct Status {
-    /// The run's name, id or directory; without it, every live run
+    /// The name, id or directory of a run, experiment or trial; without it, everything that is live
     run: Option<String>,
+    /// Print one JSON object for each
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     storage: Storage,
 }
 
+/// How one of them stands: a line, what belongs to it, and the same for programs.
+struct Block {
+    head: String,
+    rows: Vec<(String, String)>,
+    json: Json,
+}
+
 impl Status {
     pub fn run(self) -> Result<(), Failure> {
-        block_on(async {
-            let live = live_runs().await;
-            let Some(run) = &self.run else {
-                let open = live.iter().filter(|live| !is_end(&live.summary.status));
-                let open: Vec<&RunSummary> = open.map(|live| &live.summary).collect();
-                if open.is_empty() {
-                    println!("no live runs");
-                }
-                open.iter().for_each(|summary| print_live(summary));
-                return Ok(());
-            };
-            let directory = self.storage.directory_of(run).await?;
-            match live.iter().find(|live| Path::new(&live.summary.directory) == &*directory) {
-                Some(live) => print_live(&live.summary),
-                None => print_stored(&directory),
+        let blocks = block_on(async {
+            match &self.run {
+                Some(word) => Ok(vec![of_subject(self.storage.resolve(word).await?).await?]),
+                None => of_all(live_runs().await).await,
             }
-            Ok(())
-        })
+        })?;
+        if self.json {
+            print_all(&blocks.iter().map(|block| format!("{}\n", block.json)).collect::<String>());
+        } else if blocks.is_empty() {
+            println!("no live runs");
+        } else {
+            blocks.iter().for_each(|block| print_all(&block.text()));
+        }
+        Ok(())
     }
 }
 
-fn is_end(status: &str) -> bool {
-    matches!(status, "finished" | "failed" | "aborted" | "preempted")
+impl Block {
+    fn text(&self) -> String {
+        let rows: Vec<Vec<String>> =
+            self.rows.iter().map(|(name, value)| vec![format!("  {name}"), value.clone()]).collect();
+        format!("{}\n{}", self.head, table(&rows))
+    }
 }
 
-fn print_live(summary: &RunSummary) {
+/// Everything that is going on. The trials of a search are in its block.
+async fn of_all(live: Vec<Live>) -> Result<Vec<Block>, Failure> {
+    let open: Vec<RunSummary> =
+        live.into_iter().map(|live| live.summary).filter(|summary| !is_end(&summary.status)).collect();
+    let mut blocks = Vec::new();
+    for summary in &open {
+        if open.iter().any(|other| is_below(&summary.path, &other.path)) {
+            continue;
+        }
+        blocks.push(match experiment_at(summary.path.clone()).await? {
+            Some(experiment) => of_experiment(&experiment),
+            None => of_live(summary),
+        });
+    }
+    Ok(blocks)
+}
+
+pub fn is_below(path: &str, above: &str) -> bool {
+    path.strip_prefix(above.trim_end_matches('/')).is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
+}
+
+async fn experiment_at(location: String) -> Result<Option<Experiment>, Failure> {
+    blocking(move || {
+        let place = Place::open(&location, None)?;
+        if !matches!(carril_store::ExperimentSummary::read(&place), Ok(Some(_))) {
+            return Ok(None);
+        }
+        let mut experiment = Experiment::open(place)?;
+        experiment.look_at_unfinished()?;
+        Ok(Some(experiment))
+    })
+    .await
+}
+
+async fn of_subject(subject: Subject) -> Result<Block, Failure> {
+    match &subject.kind {
+        Kind::Experiment(experiment) => Ok(of_experiment(experiment)),
+        Kind::Trial(of) => Ok(of_trial(&of.experiment, of.trial(), &subject)),
+        Kind::Run => match &subject.live {
+            Some(live) => Ok(of_live(&live.summary)),
+            None => Ok(of_stored(&subject.files().await?, &subject.location)),
+        },
+    }
+}
+
+fn kept(summary: &RunSummary) -> String {
+    if summary.saved > summary.checkpoints {
+        return format!("{} of {} kept", summary.checkpoints, summary.saved);
+    }
+    summary.checkpoints.to_string()
+}
+
+fn plain(metrics: &Metrics) -> Json {
+    carril_store::json_of(&Value::Map(metrics.clone()))
+}
+
+fn row(name: &str, value: impl Into<String>) -> (String, String) {
+    (name.to_owned(), value.into())
+}
+
+fn of_live(summary: &RunSummary) -> Block {
     let why = if summary.reason.is_empty() { String::new() } else { format!(": {}", summary.reason) };
-    println!("{} is {}{why}", summary.name, summary.status);
     let mut rows = vec![
-        vec!["  id".to_owned(), summary.run_id.clone()],
-        vec!["  started".to_owned(), local_time(summary.started)],
-        vec!["  reports".to_owned(), summary.iterations.to_string()],
-        vec!["  checkpoints".to_owned(), summary.checkpoints.to_string()],
+        row("id", &summary.run_id),
+        row("started", local_time(summary.started)),
+        row("reports", summary.iterations.to_string()),
+        row("checkpoints", kept(summary)),
     ];
-    let last = own_metrics(&summary.metrics.clone().unwrap_or_default().into());
+    let metrics = summary.metrics.clone().unwrap_or_default().into();
+    let last = own_metrics(&metrics);
     if !last.is_empty() {
-        rows.push(vec!["  last report".to_owned(), last]);
+        rows.push(row("last report", last));
+    }
+    let standing = summary.standing.clone().unwrap_or_default();
+    if let Some(done) = standing.done {
+        rows.push(row("progress", format!("{:.0} %", 100.0 * done / standing.total)));
+    }
+    if let Some(used) = &standing.usage {
+        rows.push(row("uses", format!("{:.1} CPUs, {}", used.cpus, size(used.memory))));
+    }
+    if !standing.behind.is_empty() {
+        let ranks: Vec<String> = standing.behind.iter().map(u32::to_string).collect();
+        rows.push(row("behind", format!("rank {}, {} reports", ranks.join(", "), standing.reports_behind)));
     }
     for worker in &summary.workers {
-        rows.push(vec![
-            format!("  rank {}", worker.rank),
-            format!("pid {} on {}, {}", worker.pid, worker.node, worker.how),
-        ]);
+        let place = format!("pid {} on {}, {}", worker.pid, worker.node, worker.how);
+        rows.push((format!("rank {}", worker.rank), place));
     }
-    rows.push(vec!["  directory".to_owned(), summary.path.clone()]);
-    print_table(&rows);
+    rows.push(row("directory", &summary.path));
+    let workers: Vec<Json> =
+        summary.workers.iter().map(|one| json!({ "rank": one.rank, "pid": one.pid, "node": one.node })).collect();
+    let json = json!({
+        "kind": "run", "name": summary.name, "id": summary.run_id, "status": summary.status, "reason": summary.reason,
+        "live": true, "started": summary.started, "reports": summary.iterations,
+        "checkpoints": summary.checkpoints, "saved": summary.saved.max(summary.checkpoints),
+        "metrics": plain(&metrics), "workers": workers, "attempt": summary.attempt,
+        "done": standing.done, "total": standing.done.map(|_| standing.total), "behind": standing.behind,
+        "directory": summary.path,
+    });
+    Block { head: format!("{} is {}{why}", summary.name, summary.status), rows, json }
 }
 
-fn print_stored(directory: &Path) {
-    let Some(record) = RunRecord::read(directory) else { return };
-    println!("{} is {}", record.name, record.status_word());
-    let mut rows =
-        vec![vec!["  id".to_owned(), record.run_id.clone()], vec!["  started".to_owned(), local_time(record.started)]];
-    if let Some(ended) = record.ended {
-        rows.push(vec!["  ended".to_owned(), local_time(ended)]);
+fn of_stored(directory: &Path, location: &str) -> Block {
+    let Some(record) = RunRecord::read(directory) else {
+        let head = format!("{location} has nothing written down yet");
+        return Block { head, rows: Vec::new(), json: json!({ "kind": "run", "directory": location }) };
+    };
+    let mut rows = vec![row("id", &record.run_id), row("started", local_time(record.started))];
+    rows.extend(record.ended.map(|ended| row("ended", local_time(ended))));
+    let error = std::fs::read_to_string(directory.join("error.txt")).ok();
+    let error = error.and_then(|error| error.lines().next().map(str::to_owned));
+    rows.extend(error.as_deref().map(|error| row("error", error)));
+    rows.push(row("directory", location));
+    let json = json!({
+        "kind": "run", "name": record.name, "id": record.run_id, "status": record.status_word(), "live": false,
+        "started": record.started, "ended": record.ended, "error": error, "directory": location,
+    });
+    Block { head: format!("{} is {}", record.name, record.status_word()), rows, json }
+}
+
+fn of_experiment(experiment: &Experiment) -> Block {
+    let (status, summary) = (experiment.status_word(), &experiment.summary);
+    let is_live = status == "running";
+    let location = experiment.place().location().to_owned();
+    let mut rows = vec![row("started", local_time(summary.created))];
+    rows.extend(summary.ended.map(|ended| row("ended", local_time(ended))));
+    let best = Objective::default().scores(experiment).ok().and_then(|scores| {
+        let at = scores.best()?;
+        Some((scores.goal.metric.clone(), scores.finite(at)?, experiment.trials[at].id.clone()))
+    });
+    if let Some((metric, value, id)) = &best {
+        rows.push(row("best", format!("{metric} {} in {id}", significant(*value))));
     }
-    if let Ok(error) = std::fs::read_to_string(directory.join("error.txt")) {
-        rows.push(vec!["  error".to_owned(), error.lines().next().unwrap_or_default().to_owned()]);
+    let running: Vec<&str> = experiment
+        .trials
+        .iter()
+        .filter(|trial| is_live && trial.state == TrialState::Running)
+        .map(|trial| trial.id.as_str())
+        .collect();
+    if !running.is_empty() {
+        let more = running.len().saturating_sub(LISTED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        rows.push(row("running", format!("{}{more}", running[..running.len().min(LISTED)].join(", "))));
     }
-    rows.push(vec!["  directory".to_owned(), directory.display().to_string()]);
-    print_table(&rows);
+    rows.push(row("directory", &location));
+    rows.push(row("next", format!("carril tune show {}", summary.name)));
+    let states: serde_json::Map<String, Json> =
+        counts(experiment, is_live).into_iter().map(|(word, count)| (word.to_owned(), json!(count))).collect();
+    let json = json!({
+        "kind": "experiment", "name": summary.name, "status": status, "live": is_live, "started": summary.created,
+        "ended": summary.ended, "trials": experiment.trials.len(), "states": states,
+        "best": best.map(|(metric, value, id)| json!({ "metric": metric, "value": value, "trial": id })),
+        "directory": location,
+    });
+    let head =
+        format!("{} is {status}: {} ({} in all)", summary.name, counted(experiment, is_live), experiment.trials.len());
+    Block { head, rows, json }
+}
+
+fn of_trial(experiment: &Experiment, trial: &Trial, subject: &Subject) -> Block {
+    let is_live = experiment.status_word() == "running";
+    let word = state_word(trial, is_live);
+    let why = if trial.reason.is_empty() { String::new() } else { format!(": {}", trial.reason) };
+    let mut rows = vec![row("experiment", &experiment.summary.name), row("name", &trial.name)];
+    if trial.started > 0.0 {
+        rows.push(row("started", local_time(trial.started)));
+    }
+    rows.extend(trial.ended.map(|ended| row("ended", local_time(ended))));
+    rows.push(row("reports", trial.iterations.to_string()));
+    let last = own_metrics(&trial.metrics);
+    if !last.is_empty() {
+        rows.push(row("last report", last));
+    }
+    let config = own_metrics(&trial.config);
+    if !config.is_empty() {
+        rows.push(row("config", config));
+    }
+    for worker in subject.live.iter().flat_map(|live| &live.summary.workers) {
+        rows.push((format!("rank {}", worker.rank), format!("pid {} on {}, {}", worker.pid, worker.node, worker.how)));
+    }
+    rows.push(row("directory", &subject.location));
+    let json = json!({
+        "kind": "trial", "id": trial.id, "name": trial.name, "number": trial.number,
+        "experiment": experiment.summary.name, "status": word, "reason": trial.reason, "live": subject.live.is_some(),
+        "reports": trial.iterations, "metrics": plain(&trial.metrics),
+        "config": plain(&trial.config), "directory": subject.location,
+    });
+    Block { head: format!("{} is {word}{why}", trial.id), rows, json }
 }

@@ -1,30 +1,42 @@
-//! `carril stop-run RUN`
+//! `carril stop-run RUN`: a run, a search, or one trial of a search.
 
 use carril_proto::v1::WatchRequest;
 use carril_types::Failure;
 use clap::Args;
+use serde_json::json;
 
-use crate::find::{block_on, live_run};
+use crate::find::{Storage, block_on};
+use crate::stacks::not_live;
 
 #[derive(Args)]
 pub struct StopRun {
-    /// The run's name, id or directory
+    /// The name, id or directory of a run, experiment or trial
     run: String,
     /// End the workers at once, without time to clean up
     #[arg(long)]
     force: bool,
+    /// Print a JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    storage: Storage,
 }
 
 impl StopRun {
     pub fn run(self) -> Result<(), Failure> {
         block_on(async {
-            let live = live_run(&self.run).await?;
+            let subject = self.storage.resolve(&self.run).await?;
+            let Some(live) = subject.live else { return Err(not_live(&self.run, &subject)) };
             let (name, id) = (live.summary.name, live.summary.run_id);
             let mut watch = live.client.watch(WatchRequest { run_id: id.clone(), ..Default::default() }).await?;
             live.client.stop_run(id, "stopped by `carril stop-run`".into(), self.force).await?;
             while let Some(event) = watch.next().await? {
                 if let carril_proto::v1::run_event::Kind::Ended(ended) = event {
-                    println!("{name} is {}", ended.status);
+                    if self.json {
+                        println!("{}", json!({ "name": name, "status": ended.status, "directory": subject.location }));
+                    } else {
+                        println!("{name} is {}", ended.status);
+                    }
                 }
             }
             Ok(())

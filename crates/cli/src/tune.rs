@@ -11,6 +11,9 @@ mod show;
 mod target;
 mod words;
 
+pub use self::objective::Objective;
+pub use self::words::{counted, counts, significant, state_word};
+
 use carril_types::Failure;
 use clap::Subcommand;
 

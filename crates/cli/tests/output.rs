@@ -45,6 +45,11 @@ fn settings(storage: &Path) -> insta::Settings {
     settings.add_filter(r"[0-9a-f]{16}", "[id]");
     settings.add_filter(r"pid \d+ on \S+,", "pid [pid] on [host],");
     settings.add_filter(r" +\d+\.\d{3} s", " [seconds] s");
+    // What a group uses is known when it is a few seconds old.
+    settings.add_filter(r"  uses .*\n", "");
+    settings.add_filter(r" +\+\d+\.\d+ s", " +[seconds]");
+    settings.add_filter(r"after \d+\.\d+ s", "after [seconds]");
+    settings.add_filter(r"workers on \S+", "workers on [host]");
     settings
 }
 
@@ -118,7 +123,11 @@ async fn a_run_that_failed_is_told_in_order() {
         );
         insta::assert_snapshot!(
             "failed_explain",
-            sorted(&shown(&carril(fixture.runtime.path(), &["explain", "run0", "--storage", &path])))
+            shown(&carril(fixture.runtime.path(), &["explain", "run0", "--storage", &path]))
+        );
+        insta::assert_snapshot!(
+            "failed_explain_all",
+            sorted(&shown(&carril(fixture.runtime.path(), &["explain", "run0", "--all", "--storage", &path])))
         );
         insta::assert_snapshot!(
             "failed_resume",

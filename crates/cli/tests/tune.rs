@@ -23,13 +23,12 @@ impl Place {
     }
 
     fn carril(&self, arguments: &[&str]) -> Output {
+        self.command(&[&["tune"], arguments].concat())
+    }
+
+    fn command(&self, arguments: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_carril"));
-        command
-            .arg("tune")
-            .args(arguments)
-            .env("TZ", "UTC")
-            .env("HOME", self.path())
-            .env("XDG_RUNTIME_DIR", self.path());
+        command.args(arguments).env("TZ", "UTC").env("HOME", self.path()).env("XDG_RUNTIME_DIR", self.path());
         command.current_dir(self.path()).output().expect("the command runs")
     }
 
@@ -208,6 +207,87 @@ fn what_is_asked_wrongly_gets_one_clear_error() {
 }
 
 #[test]
+fn a_trial_is_named_in_every_way_that_people_know_it_by() {
+    let place = Place::new();
+    mixed(&place);
+    let directory = "train_3f2a1_00001_1_2026-11-16_10-00-00";
+    let path = place.path().join("carril_results/search").join(directory);
+    fs::create_dir(path.join("ranks")).unwrap();
+    fs::write(path.join("ranks/rank_0.attempt_0.log"), "hello\n").unwrap();
+    let whole = path.display().to_string();
+    let below = format!("carril_results/search/{directory}/");
+    let ways = ["3f2a1_00001", "train_3f2a1_00001", "search/1", "search/3f2a1_00001", &below, &whole];
+    for way in ways.into_iter().chain([directory, "carril_results/search/train_3f2a1_00001"]) {
+        let output = place.command(&["logs", way]);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "(rank 0) hello\n", "{way}: {}", shown(&output));
+    }
+    let elsewhere = place.command(&["logs", "3f2a1_00001", "--storage", "nowhere"]);
+    assert_eq!(elsewhere.status.code(), Some(2), "{}", shown(&elsewhere));
+    let error = place.command(&["logs", "search/9"]);
+    let told = "error: there is no trial `search/9`\nhint: there are: 3f2a1_00000, 3f2a1_00001, 3f2a1_00002, 3f2a1_00003, 3f2a1_00004\n";
+    assert_eq!(String::from_utf8_lossy(&error.stderr), told);
+}
+
+#[test]
+fn several_trials_of_one_name_are_told_apart_by_their_ids() {
+    let place = Place::new();
+    let mut maker = place.make("search", "finished");
+    maker.trial(r#"{"lr": 0.1}"#, &["1.0"], Some(DONE)).trial(r#"{"lr": 0.2}"#, &["1.0"], Some(DONE));
+    maker.events = maker.events.replace("\"name\": \"train_3f2a1_00000\"", "\"name\": \"same\"");
+    maker.events = maker.events.replace("\"name\": \"train_3f2a1_00001\"", "\"name\": \"same\"");
+    maker.write("");
+    let output = place.command(&["logs", "search/same"]);
+    let told = "error: 2 trials of `search` are called `same`\nhint: name one by its id: 3f2a1_00000, 3f2a1_00001\n";
+    assert_eq!(String::from_utf8_lossy(&output.stderr), told, "RESOLVE-1");
+}
+
+#[test]
+fn every_command_takes_storage_and_prints_json() {
+    let place = Place::new();
+    plottable(&place, 30);
+    fs::rename(place.path().join("carril_results"), place.path().join("elsewhere")).unwrap();
+    for arguments in [
+        &["ls"][..],
+        &["show", "plots"],
+        &["best", "plots"],
+        &["export", "plots"],
+        &["plot", "plots", "best"],
+        &["plot", "plots", "parallel"],
+        &["plot", "plots", "importance"],
+    ] {
+        let output = place.carril(&[arguments, &["--storage", "elsewhere", "--json"]].concat());
+        assert!(output.status.success(), "{arguments:?}: {}", shown(&output));
+        let text = String::from_utf8(output.stdout).unwrap().replace("NaN", "null");
+        let whole = serde_json::from_str::<serde_json::Value>(&text).is_ok();
+        let each = text.lines().all(|line| serde_json::from_str::<serde_json::Value>(line).is_ok());
+        assert!(!text.is_empty() && (whole || each), "{arguments:?}: {text}");
+        let without = place.carril(arguments);
+        assert!(arguments == ["ls"] || without.status.code() == Some(2), "{}", shown(&without));
+    }
+}
+
+#[test]
+fn lines_of_a_parallel_plot_go_through_the_marks_of_categories() {
+    let place = Place::new();
+    let mut maker = place.make("plots", "finished");
+    for at in 0..12 {
+        let optimizer = ["adam", "sgd", "lion"][at % 3];
+        maker.trial(&format!("{{\"opt\": \"{optimizer}\"}}"), &[&format!("{at}.5")], Some(DONE));
+    }
+    maker.write("");
+    let output = place.carril(&["plot", "plots", "parallel", "-o", "plot.svg"]);
+    assert!(output.status.success(), "{}", shown(&output));
+    let text = fs::read_to_string(place.path().join("plot.svg")).unwrap();
+    let lines = text.lines().filter(|line| line.contains("<polyline") && line.matches(',').count() == 2);
+    let starts: std::collections::BTreeSet<&str> = lines
+        .filter_map(|line| line.split_once("points=\"")?.1.split(' ').next())
+        .filter(|at| at.starts_with("24,"))
+        .collect();
+    // The axis itself and three marks begin there too.
+    assert!(starts.len() <= 5, "a category is one point: {starts:?}");
+}
+
+#[test]
 fn a_directory_that_was_moved_reads_the_same() {
     let place = Place::new();
     mixed(&place);
@@ -233,7 +313,9 @@ fn a_table_goes_into_a_file_of_the_kind_that_its_name_says() {
         assert!(text.starts_with(start), "{text}");
         assert_eq!(text.lines().count(), lines, "a row per trial: {text}");
     }
-    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 3, "nothing but the two files and the storage");
+    let ours = |entry: &fs::DirEntry| !entry.file_name().to_string_lossy().starts_with("carril-");
+    let left = fs::read_dir(place.path()).unwrap().flatten().filter(ours).count();
+    assert_eq!(left, 3, "nothing but the two files, the storage and the directory of heads");
 }
 
 /// Trials with a parameter of every kind, enough of them for every plot.

@@ -20,6 +20,9 @@ pub struct Export {
     /// What to write; by default as the file's name ends, otherwise csv
     #[arg(long)]
     format: Option<Format>,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// A row for every result, instead of one for every trial with its last
     #[arg(long)]
     results: bool,
@@ -42,6 +45,7 @@ impl Export {
         let rows = if self.results { result_rows(&experiment)? } else { trial_rows(&experiment) };
         let is_json = |path: &PathBuf| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         let text = match self.format {
+            _ if self.json => json_list(&rows),
             Some(Format::Json) => json_list(&rows),
             None if self.output.as_ref().is_some_and(is_json) => json_list(&rows),
             _ => csv(&rows),

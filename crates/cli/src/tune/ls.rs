@@ -15,8 +15,10 @@ use crate::table::{print_all, print_table};
 
 #[derive(Args)]
 pub struct Ls {
-    /// A directory or URI that holds experiments, instead of ~/carril_results and ~/ray_results
+    /// An experiment, or a directory or URI that holds some; the same as --storage
     path: Option<String>,
+    #[command(flatten)]
+    storage: Storage,
     /// Print one JSON object per experiment
     #[arg(long)]
     json: bool,
@@ -30,13 +32,13 @@ struct Row {
 
 impl Ls {
     pub fn run(self) -> Result<(), Failure> {
-        let directories = match &self.path {
-            Some(path) => vec![there(path)?],
-            None => Storage::default().directories().iter().map(|path| path.display().to_string()).collect(),
+        let places = match &self.path {
+            Some(path) => vec![Place::open(&there(path)?, None)?],
+            None => self.storage.places()?,
         };
         let mut rows = Vec::new();
-        for directory in directories {
-            for (place, _) in experiments_in(&Place::open(&directory, None)?)? {
+        for place in places {
+            for (place, _) in experiments_in(&place)? {
                 rows.push(row(place));
             }
         }

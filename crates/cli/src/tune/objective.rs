@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use carril_store::{Experiment, Trial};
-use carril_types::{AUTOMATIC_FIELDS, ErrorCode, Failure, ScoreOrder};
+use carril_store::{Experiment, StoreError, Trial};
+use carril_types::{AUTOMATIC_FIELDS, ErrorCode, Failure, ScoreOrder, Value};
 use clap::{Args, ValueEnum};
 
 use super::target::over_trials;
@@ -93,7 +93,7 @@ impl Objective {
     pub fn scores(&self, experiment: &Experiment) -> Result<Scores, Failure> {
         let goal = self.goal(experiment)?;
         let values = match goal.scope {
-            Scope::Last => experiment.trials.iter().map(|trial| last(trial, &goal.metric)).collect(),
+            Scope::Last => over_trials(experiment, |trial| last(experiment, trial, &goal.metric))?,
             _ => over_trials(experiment, |trial| Ok(goal.of(&experiment.values(trial, &goal.metric)?)))?,
         };
         let scores = Scores { goal, values };
@@ -105,8 +105,12 @@ impl Objective {
     }
 }
 
-fn last(trial: &Trial, metric: &str) -> Option<f64> {
-    trial.metrics.find(metric)?.as_f64()
+/// Of the last result that has the metric, which is mostly the last.
+fn last(experiment: &Experiment, trial: &Trial, metric: &str) -> Result<Option<f64>, StoreError> {
+    match trial.metrics.find(metric).and_then(Value::as_f64) {
+        None if trial.iterations > 1 => Ok(experiment.values(trial, metric)?.last().copied()),
+        value => Ok(value),
+    }
 }
 
 /// What there is to choose from, for a hint.

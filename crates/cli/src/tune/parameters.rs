@@ -78,6 +78,19 @@ pub fn varying(experiment: &Experiment) -> Vec<Parameter> {
     parameters
 }
 
+/// What the names of all of these begin with, as far as whole parts go: `train/` of `train/lr` and `train/opt/name`.
+pub fn shared_prefix(parameters: &[Parameter]) -> String {
+    let above = |parameter: &Parameter| parameter.name.rfind('/').map_or("", |at| &parameter.name[..=at]).to_owned();
+    let mut shared = parameters.first().map(above).unwrap_or_default();
+    for parameter in parameters {
+        while !parameter.name.starts_with(&shared) {
+            let shorter = shared.trim_end_matches('/').rfind('/').map_or(0, |at| at + 1);
+            shared.truncate(shorter);
+        }
+    }
+    shared
+}
+
 /// A parameter's value in a cell; a stroke where the trial does not have it.
 pub fn cell(value: Option<&Value>) -> String {
     value.map_or_else(|| "-".into(), short)

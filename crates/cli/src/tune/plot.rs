@@ -17,13 +17,14 @@ mod ticks;
 use std::path::{Path, PathBuf};
 
 use carril_store::Experiment;
-use carril_types::{ErrorCode, Failure};
+use carril_types::{ErrorCode, Failure, Metrics, Value, write_json};
 use clap::{Args, ValueEnum};
 
 use self::picture::Picture;
 use super::export::write_whole;
 use super::objective::{Objective, Scores};
 use super::target::{Target, note};
+use crate::table::print_all;
 
 #[derive(Args)]
 pub struct Plot {
@@ -36,6 +37,9 @@ pub struct Plot {
     output: Option<PathBuf>,
     #[command(flatten)]
     objective: Objective,
+    /// Print one JSON object: where the plot is, and the shares of `importance`
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -80,16 +84,32 @@ impl Plot {
             );
         }
         let subject = Subject { experiment: &experiment, scores: &scores, valued };
-        let (word, picture) = match self.kind {
-            Kind::Best => ("best", best::draw(&subject)),
-            Kind::Parallel => ("parallel", parallel::draw(&subject)?),
+        let (word, (picture, table, shares)) = match self.kind {
+            Kind::Best => ("best", (best::draw(&subject), String::new(), Value::None)),
+            Kind::Parallel => ("parallel", (parallel::draw(&subject)?, String::new(), Value::None)),
             Kind::Importance => ("importance", importance::draw(&subject)?),
         };
         let path = self.output.unwrap_or_else(|| {
             PathBuf::from(format!("{}_{word}.png", experiment.summary.name.replace(['/', '\\'], "_")))
         });
         write_whole(&path, &bytes(&picture, format)?)?;
-        println!("{}", path.display());
+        if self.json {
+            let text = |text: &str| Value::Text(text.to_owned());
+            let mut fields = Metrics(vec![
+                ("experiment".into(), text(&experiment.summary.name)),
+                ("kind".into(), text(word)),
+                ("metric".into(), text(&scores.goal.metric)),
+                ("path".into(), text(&path.display().to_string())),
+            ]);
+            if shares != Value::None {
+                fields.0.push(("importance".into(), shares));
+            }
+            let mut json = String::new();
+            write_json(&mut json, &fields);
+            print_all(&format!("{json}\n"));
+        } else {
+            print_all(&format!("{table}{}\n", path.display()));
+        }
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::export::{json_lines, trial_rows};
 use super::objective::{Objective, Scores};
-use super::parameters::{cell, varying};
+use super::parameters::{cell, shared_prefix, varying};
 use super::target::{Target, note};
 use super::words::{counted, cut, duration, significant, state_word, trials};
 use crate::table::{print_all, table};
@@ -68,7 +68,8 @@ fn shown(experiment: &Experiment, scores: Option<&Scores>) -> String {
     let parameters = varying(experiment);
     let mut header: Vec<String> = ["trial", "state", "iterations", "time"].map(str::to_owned).to_vec();
     header.extend(scores.map(|scores| scores.goal.metric.clone()));
-    header.extend(parameters.iter().map(|parameter| parameter.name.clone()));
+    let prefix = shared_prefix(&parameters);
+    header.extend(parameters.iter().map(|parameter| parameter.name[prefix.len()..].to_owned()));
     header.push("why".into());
     let mut rows = vec![header];
     for (at, trial) in experiment.trials.iter().enumerate() {

@@ -1,13 +1,13 @@
 //! Finds the experiment that is meant, and says what could not be read of it.
 
-use std::path::{Path, PathBuf};
 use std::thread;
 
 use carril_store::{Experiment, ExperimentSummary, Storage as Place, StoreError, Trial};
 use carril_types::{ErrorCode, Failure};
 use clap::Args;
 
-use crate::find::{Storage, absolute};
+use crate::find::{Storage, block_on};
+use crate::resolve::Kind;
 
 #[derive(Args)]
 pub struct Target {
@@ -20,50 +20,20 @@ pub struct Target {
 impl Target {
     /// The experiment, with the last results of its unfinished trials.
     pub fn open(&self) -> Result<Experiment, Failure> {
-        let mut experiment = Experiment::open(self.place()?)?;
-        experiment.look_at_unfinished()?;
-        note_damage(&experiment);
-        Ok(experiment)
-    }
-
-    fn place(&self) -> Result<Place, Failure> {
-        if self.experiment.contains("://") {
-            return Ok(Place::open(&self.experiment, None)?);
-        }
-        let given = Place::local(Path::new(&absolute(&self.experiment)));
-        if ExperimentSummary::read(&given)?.is_some() {
-            return Ok(given);
-        }
-        let mut names = Vec::new();
-        for directory in self.storage.directories() {
-            for (place, summary) in
-                experiments_in(&Place::local(&PathBuf::from(absolute(&directory.to_string_lossy()))))?
-            {
-                // One that is damaged is found by the name of its directory, and says so when it is opened.
-                let name = summary.map(|summary| summary.name).unwrap_or_default();
-                if name == self.experiment || last_part(place.location()) == self.experiment {
-                    return Ok(place);
-                }
-                names.push(name);
+        let (given, subject) = (&self.experiment, block_on(self.storage.resolve(&self.experiment))?);
+        let wrong = |message: String, hint: String| Err(Failure::new(ErrorCode::NotFound, message).hint(hint));
+        match subject.kind {
+            Kind::Experiment(experiment) => {
+                note_damage(&experiment);
+                Ok(*experiment)
             }
-        }
-        Err(self.unknown(&given, &names))
-    }
-
-    fn unknown(&self, given: &Place, names: &[String]) -> Failure {
-        let meant = &self.experiment;
-        let failure = Failure::new(ErrorCode::NotFound, format!("there is no experiment `{meant}`"));
-        let parent = given.local_path().and_then(Path::parent).map(Place::local);
-        if let Some(Ok(Some(summary))) = parent.as_ref().map(ExperimentSummary::read) {
-            return failure.hint(format!("it lies in the experiment `{}`: give that one", summary.name));
-        }
-        let is_near = |name: &&String| name.starts_with(meant) || meant.starts_with(name.as_str());
-        let near: Vec<&str> =
-            names.iter().filter(|name| !name.is_empty()).filter(is_near).take(5).map(String::as_str).collect();
-        if near.is_empty() {
-            failure.hint("`carril tune ls` lists them; --storage says where they are kept")
-        } else {
-            failure.hint(format!("perhaps one of: {}", near.join(", ")))
+            Kind::Trial(of) => wrong(
+                format!("`{given}` is the trial {}, not an experiment", of.trial().id),
+                format!("it belongs to the experiment `{}`: name that one", of.experiment.summary.name),
+            ),
+            Kind::Run => {
+                wrong(format!("`{given}` is a run, not an experiment"), format!("`carril status {given}` shows a run"))
+            }
         }
     }
 }
@@ -78,10 +48,6 @@ pub fn experiments_in(place: &Place) -> Result<Vec<(Place, Option<ExperimentSumm
         return Ok(vec![itself]);
     }
     Ok(place.names()?.iter().filter_map(|name| found(place.join(name))).collect())
-}
-
-fn last_part(location: &str) -> &str {
-    location.trim_end_matches('/').rsplit('/').next().unwrap_or(location)
 }
 
 /// Beside what is printed, so that a program that reads it is not disturbed.

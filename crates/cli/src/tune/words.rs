@@ -71,13 +71,14 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// The state of a trial in a word; what a head that is gone was running is unfinished.
+/// The state of a trial in a word; what has not ended when the experiment has is unfinished.
 pub fn state_word(trial: &Trial, is_live: bool) -> &'static str {
     match trial.state {
-        TrialState::Pending => "pending",
+        TrialState::Pending if is_live => "pending",
         TrialState::Running if is_live => "running",
-        TrialState::Running => "unfinished",
-        TrialState::Paused => "paused",
+        TrialState::Paused if is_live => "paused",
+        TrialState::Pending | TrialState::Running | TrialState::Paused => "unfinished",
+        TrialState::Stopped => "stopped",
         TrialState::Terminated => "terminated",
         TrialState::Error => "error",
     }

@@ -40,8 +40,6 @@ pub struct Axis {
     /// One for each value, from 0 at the low end to 1.
     pub places: Vec<f64>,
     pub marks: Vec<Mark>,
-    /// How far apart categories stand; `None` on an axis of numbers.
-    pub cell: Option<f64>,
     pub is_log: bool,
 }
 
@@ -158,7 +156,7 @@ impl Axis {
             marks.insert(0, Mark { place: 0.0, label: NOT_SET.into() });
         }
         let places = values.iter().map(place).collect();
-        Self { name: parameter.name.clone(), places, marks, cell: None, is_log: scale.is_log() }
+        Self { name: parameter.name.clone(), places, marks, is_log: scale.is_log() }
     }
 
     /// In the order of the values: numbers by size, texts by the alphabet, what is not set first.
@@ -178,7 +176,7 @@ impl Axis {
         let every = cells.len().div_ceil(MOST_LABELS);
         let marks = cells.into_iter().step_by(every);
         let marks = marks.map(|((_, _, label), at)| Mark { place: middle(at), label }).collect();
-        Self { name: name.to_owned(), places, marks, cell: Some(cell), is_log: false }
+        Self { name: name.to_owned(), places, marks, is_log: false }
     }
 }
 
@@ -205,7 +203,7 @@ impl MetricAxis {
         let places = values.iter().map(|value| scale.place(*value)).collect();
         let is_integer = values.iter().all(|value| value.fract() == 0.0);
         let marks = scale.marks(6, is_integer);
-        let axis = Axis { name: name.to_owned(), places, marks, cell: None, is_log: scale.is_log() };
+        let axis = Axis { name: name.to_owned(), places, marks, is_log: scale.is_log() };
         Self { axis, scale, beyond }
     }
 }

@@ -1,6 +1,6 @@
 //! `plot importance`: a bar per parameter, as long as the share of the metric's variance that it explains alone.
 
-use carril_types::{ErrorCode, Failure};
+use carril_types::{ErrorCode, Failure, Metrics, Value};
 
 use super::Subject;
 use super::axis::{Axis, MetricAxis};
@@ -8,7 +8,7 @@ use super::colours::{BLUE, GREY, GRID, INK};
 use super::font;
 use super::picture::{Align, Picture, Stroke, Text};
 use super::ticks;
-use crate::table::print_table;
+use crate::table::table;
 use crate::tune::forest::{Column, Importance, Share, importance};
 use crate::tune::parameters::{Parameter, varying};
 use crate::tune::target::note;
@@ -48,7 +48,8 @@ fn explained(subject: &Subject, parameters: &[Parameter]) -> Option<Importance> 
     importance(&columns, &MetricAxis::of(&goal.metric, &values, goal.mode).axis.places, SEED)
 }
 
-pub fn draw(subject: &Subject) -> Result<Picture, Failure> {
+/// The plot, the table of shares for people, and for programs.
+pub fn draw(subject: &Subject) -> Result<(Picture, String, Value), Failure> {
     let (name, metric) = (&subject.experiment.summary.name, &subject.scores.goal.metric);
     let count = subject.valued.len();
     if count < FEWEST {
@@ -66,7 +67,7 @@ pub fn draw(subject: &Subject) -> Result<Picture, Failure> {
     };
     let mut bars: Vec<(&str, Share)> = parameters.iter().map(|parameter| parameter.name.as_str()).zip(shares).collect();
     bars.sort_by(|(_, one), (_, other)| other.mean.total_cmp(&one.mean));
-    print(&bars);
+    let (table, shares) = (table_of(&bars), json_of(&bars));
     if fit < POOR {
         note(&format!(
             "the forest explains {} of the variance of trials that it has not seen: the shares mean little",
@@ -77,14 +78,24 @@ pub fn draw(subject: &Subject) -> Result<Picture, Failure> {
         note(&format!("the plot shows the {MOST_BARS} most important of {} parameters", bars.len()));
         bars.truncate(MOST_BARS);
     }
-    Ok(picture(subject, &bars, fit))
+    Ok((picture(subject, &bars, fit), table, shares))
 }
 
-fn print(bars: &[(&str, Share)]) {
+fn table_of(bars: &[(&str, Share)]) -> String {
     let mut rows = vec![["parameter", "share", "80 % of the trees"].map(str::to_owned).to_vec()];
     let row = |(name, share): &(&str, Share)| vec![(*name).to_owned(), percent(share.mean), spread(*share)];
     rows.extend(bars.iter().map(row));
-    print_table(&rows);
+    table(&rows)
+}
+
+fn json_of(bars: &[(&str, Share)]) -> Value {
+    let number = |name: &str, value: f64| (name.to_owned(), Value::Float(value));
+    let one = |(name, share): &(&str, Share)| {
+        let named = ("parameter".to_owned(), Value::Text((*name).to_owned()));
+        let fields = [named, number("share", share.mean), number("low", share.low), number("high", share.high)];
+        Value::Map(Metrics(fields.to_vec()))
+    };
+    Value::List(bars.iter().map(one).collect())
 }
 
 fn percent(share: f64) -> String {

@@ -90,9 +90,8 @@ impl Layout {
 
     /// The line of one of the trials that have a value.
     fn line(&self, at: usize) -> Vec<Point> {
-        // Trials of one category are drawn beside each other, not all on one point.
-        let beside = (at as f64 * 0.618_034).fract() - 0.5;
-        let height = |axis: &Axis| self.y(axis.places[at] + axis.cell.map_or(0.0, |cell| beside * cell * 0.6));
+        // A line goes through the mark of its category: anywhere else it would say another value.
+        let height = |axis: &Axis| self.y(axis.places[at]);
         let mut points: Vec<Point> = self.axes.iter().enumerate().map(|(x, axis)| (self.x(x), height(axis))).collect();
         points.push((self.x(self.axes.len()), self.y(self.metric.axis.places[at])));
         points
