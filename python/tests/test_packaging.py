@@ -87,6 +87,31 @@ def test_the_wheel_holds_what_is_needed_and_no_more() -> None:
     assert "Requires-Python: >=3.11" in metadata
 
 
+def test_the_wheel_has_the_licences_of_all_that_it_contains() -> None:
+    (wheel,) = wheels()
+    with zipfile.ZipFile(wheel) as archive:
+        texts = {
+            name.rpartition("/")[2]: archive.read(name).decode() for name in archive.namelist() if "/licenses/" in name
+        }
+    assert set(texts) == {"LICENSE", "THIRD-PARTY-LICENSES"}
+    assert texts["THIRD-PARTY-LICENSES"] == (ROOT / "THIRD-PARTY-LICENSES").read_text()
+    run(sys.executable, "scripts/third_party_licences.py", "--check", cwd=ROOT)
+
+
+def test_the_crates_can_be_published() -> None:
+    """What crates.io would refuse: a crate without a description or licence, or one that needs a crate that is not there."""
+    found = json.loads(run("cargo", "metadata", "--format-version", "1", "--no-deps", "--offline", cwd=ROOT))
+    public = {one["name"]: one for one in found["packages"] if one["publish"] is None}
+    assert {"carril", "carril-cli"} <= set(public)
+    assert not set(public) & {"carril-py", "carril-sim", "carril-testkit"}
+    for name, package in public.items():
+        assert package["description"] and package["license"] == "Apache-2.0", name
+        for needed in package["dependencies"]:
+            # A dependency of tests that is a path alone is left out of what is published.
+            if needed["name"].startswith("carril") and needed["kind"] != "dev":
+                assert needed["name"] in public and needed["req"] == f"^{package['version']}", (name, needed["name"])
+
+
 def test_the_installed_command_is_native_and_of_the_same_version() -> None:
     import carril
     from carril._internal.command import find_command
@@ -134,7 +159,8 @@ def test_the_source_distribution_has_everything_that_a_build_needs(tmp_path: Pat
         if path.suffix in (".rs", ".toml", ".proto")
     }
     assert crates <= inside, sorted(crates - inside)
-    assert {"Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "LICENSE"} <= inside
+    files = {"Cargo.toml", "Cargo.lock", "pyproject.toml", "README.md", "LICENSE", "THIRD-PARTY-LICENSES"}
+    assert files <= inside
     assert not [name for name in inside if name.startswith(("target/", ".venv/", "dist/"))]
     if how_far == "built":
         venv = tmp_path / "venv"
