@@ -16,10 +16,10 @@ FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OURS = ("carril ", "python ")
 # How the run of each piece of Python is told to have ended, and what the piece prints itself after that.
 PRINTED = (
-    (r" finished: 5 reports in ", r"(?m)^32\.0 32\.0 /"),
+    (r" finished: 5 reports in ", r"(?m)^32\.0 /"),
     (r" finished: 5 reports, 5 checkpoints in ", r"(?m)^loss 0\.\d+, weights OrderedDict"),
     (r" finished: 2 reports in ", r"(?m)^each of 2 workers has read 5000 of 10,000 rows"),
-    (r" finished: 4 of 4 trials done in ", r"(?m)^the best of 4 is {'rate': 0\.5}"),
+    (r" finished: 4 of 4 trials done(, \d stopped early)? in ", r"(?m)^the best of 4 is {'rate': 0\.5}"),
 )
 
 
@@ -65,6 +65,10 @@ def test_every_command_is_one_that_runs(tmp_path: Path) -> None:
     for command in commands():
         if not any(f"\nRun it with `{command}`.\n" in text for text in own_lines):
             run(["bash", "-c", command], tmp_path, ROOT)
+
+
+def test_the_numbers_are_those_of_the_last_bench() -> None:
+    run([sys.executable, "scripts/readme_numbers.py", "--check"], ROOT, ROOT)
 
 
 def test_every_file_that_the_readme_links_to_is_there() -> None:
