@@ -5,6 +5,7 @@
 //! AGENT-2: every worker that was ordered is told of as ended exactly once, whether it ever started or not.
 //! AGENT-4: the order of a head that was followed by another is not carried out.
 //! AGENT-3: a worker that is to stop is gone when its grace is over, with all that it started.
+//! AGENT-6: when a worker fails or dies, the head has heard of every report that the others of its group had made by then.
 //! AGENT-5: a process that serves one trial after the other is another worker to the head each time; it is started once and is
 //!   gone with its pool.
 
@@ -30,8 +31,20 @@ const HELLO: Duration = Duration::from_secs(120);
 /// How long a process that is not needed any more may take to leave.
 const LEAVE: Duration = Duration::from_secs(5);
 
+/// What an agent has open for each worker: its report log, its output, its process, its connection, and one to spare.
+const DESCRIPTORS_PER_WORKER: u64 = 5;
+/// And for itself, the head and whoever copies checkpoints.
+const OWN_DESCRIPTORS: u64 = 48;
+
 pub type Orders = mpsc::UnboundedSender<Result<v1::WorkerOrder, Status>>;
 type WaitAnswer = oneshot::Sender<Result<Vec<u8>, Failure>>;
+
+/// Whose use of the machine is measured together.
+pub struct Measured {
+    pub key: WorkerKey,
+    pub pids: Vec<u32>,
+    pub devices: Vec<String>,
+}
 
 struct Worker {
     pid: Option<u32>,
@@ -147,9 +160,12 @@ impl Agent {
             self.world.forget(last, Forget::Attempt);
         }
         let pool = pool_of(&group);
-        if let Some(idle) = self.pools.get_mut(&pool).and_then(Vec::pop) {
-            if let Err(failure) = self.reuse(&group, &keys[0], idle) {
-                self.tell_not_started(&keys[0], failure);
+        // Only groups of one worker have a pool.
+        if let [key] = keys.as_slice()
+            && let Some(idle) = self.pools.get_mut(&pool).and_then(Vec::pop)
+        {
+            if let Err(failure) = self.reuse(&group, key, idle) {
+                self.tell_not_started(key, failure);
             }
             return;
         }
@@ -166,10 +182,25 @@ impl Agent {
     }
 
     fn prepare_group(&mut self, group: &v1::Group, keys: &[WorkerKey]) -> Result<(u16, WorkerCommand), Failure> {
+        self.check_descriptors(keys.len())?;
         let command = group.command.clone().unwrap_or_default().try_into()?;
         let rank_zero = keys.iter().find(|key| key.rank == Rank::ZERO);
         let port = rank_zero.map_or(Ok(0), |key| self.world.bind_meeting_point(key))?;
         Ok((port, command))
+    }
+
+    /// Before the first of them is started: half of a group is of no use, and what fails then says less.
+    fn check_descriptors(&self, workers: usize) -> Result<(), Failure> {
+        let Some(limit) = self.world.descriptor_limit() else { return Ok(()) };
+        let needed = OWN_DESCRIPTORS + (self.workers.len() + workers) as u64 * DESCRIPTORS_PER_WORKER;
+        if needed <= limit {
+            return Ok(());
+        }
+        let others = match self.workers.len() {
+            0 => String::new(),
+            others => format!(" beside the {others} of other runs"),
+        };
+        Err(carril_net::too_few(&format!("{workers} workers{others} need {needed}"), limit))
     }
 
     fn start_worker(
@@ -315,10 +346,58 @@ impl Agent {
                 self.keep_for_another(key);
             }
             Some(Kind::Failed(failed)) => {
+                // Asked first: a connection breaks after the process that had it has begun to end.
+                let alone = self.others(key).iter().all(|(_, pid)| pid.is_none_or(|pid| !self.world.is_ending(pid)));
                 self.before_telling(key);
-                self.world.to_head(v1::WorkerFailed { worker, ..failed }.into());
+                self.pass_on_reports_of_others(key);
+                self.world.to_head(v1::WorkerFailed { worker, alone, ..failed }.into());
+            }
+            Some(Kind::Progressed(progressed)) => {
+                self.world.to_head(v1::WorkerProgressed { worker, ..progressed }.into());
             }
             Some(Kind::Hello(_)) | None => {}
+        }
+    }
+
+    /// The other workers of the same group here.
+    fn others(&self, key: &WorkerKey) -> Vec<(WorkerKey, Option<u32>)> {
+        let same = |other: &WorkerKey| other.run == key.run && other.attempt == key.attempt && other != key;
+        self.workers
+            .iter()
+            .filter(|(other, _)| same(other))
+            .map(|(other, worker)| (other.clone(), worker.pid))
+            .collect()
+    }
+
+    /// AGENT-6: what the others had reported before is heard of before a failure that ends them.
+    fn pass_on_reports_of_others(&mut self, key: &WorkerKey) {
+        for (other, _) in self.others(key) {
+            if self.workers.get(&other).is_some_and(|worker| worker.ready) {
+                self.pass_on_reports(&other);
+            }
+        }
+    }
+
+    /// The processes of each run's group here that train now, and the devices that they were given.
+    pub fn groups(&self) -> Vec<Measured> {
+        let mut groups: Vec<Measured> = Vec::new();
+        for (key, worker) in self.workers.iter().filter(|(_, worker)| worker.ready && !worker.told) {
+            let Some(pid) = worker.pid else { continue };
+            let devices = &worker.assignment.devices;
+            match groups.last_mut().filter(|group| group.key.run == key.run && group.key.attempt == key.attempt) {
+                Some(group) => {
+                    group.pids.push(pid);
+                    group.devices.extend(devices.iter().cloned());
+                }
+                None => groups.push(Measured { key: key.clone(), pids: vec![pid], devices: devices.clone() }),
+            }
+        }
+        groups
+    }
+
+    pub fn on_usage(&mut self, key: WorkerKey, usage: v1::Usage) {
+        if self.workers.contains_key(&key) {
+            self.world.to_head(v1::GroupUsage { worker: Some(key.into()), usage: Some(usage) }.into());
         }
     }
 
@@ -431,8 +510,8 @@ impl Agent {
             Err(failure) => {
                 let failure =
                     v1::WorkerFailure { rank: key.rank.0, failure: Some(failure.into()), ..Default::default() };
-                self.world
-                    .to_head(v1::WorkerFailed { worker: Some(key.clone().into()), failure: Some(failure) }.into());
+                let worker = Some(key.clone().into());
+                self.world.to_head(v1::WorkerFailed { worker, failure: Some(failure), alone: false }.into());
             }
         }
     }
@@ -501,6 +580,9 @@ impl Agent {
         let last_output = self.world.last_output(key);
         self.world.unfollow(key);
         let Some(worker) = self.workers.remove(key) else { return };
+        if !worker.told && !worker.stopping {
+            self.pass_on_reports_of_others(key);
+        }
         let (code, signal) = match exit {
             ExitStatus::Code(code) => (code, 0),
             ExitStatus::Signal(signal) => (0, signal),

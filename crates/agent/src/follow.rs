@@ -51,6 +51,14 @@ fn open_output(path: &Path) -> Result<File, Failure> {
     open().map_err(|error: io::Error| trouble(path, &error))
 }
 
+fn write_again(mut output: &File, path: &Path) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    output.seek(SeekFrom::Start(0))?;
+    io::copy(&mut output, &mut File::create(path)?).map(drop)
+}
+
 fn trouble(path: &Path, error: &dyn std::fmt::Display) -> Failure {
     Failure::new(ErrorCode::Storage, format!("cannot follow `{}`: {error}", path.display()))
 }
@@ -115,6 +123,10 @@ impl Followers {
         let Some(followed) = self.by_worker.remove(key) else { return };
         for watch in followed.watches {
             self.unwatch(watch);
+        }
+        // The run's directory may have been taken away while the worker wrote.
+        if !followed.output_path.exists() {
+            let _ = write_again(&followed.output, &followed.output_path);
         }
         // Everything in it has been passed on.
         let _ = fs::remove_file(followed.reports_path.with_extension("stacks"));

@@ -15,6 +15,7 @@ mod serve;
 mod service;
 mod stacks;
 mod starter;
+mod usage;
 mod world;
 mod zygote;
 

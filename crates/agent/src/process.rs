@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use carril_types::ExitStatus;
 use nix::libc;
@@ -19,6 +20,18 @@ pub(crate) fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     }
     // SAFETY: the descriptor is new and ours alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// Where there are too many files open, one may be free in a moment: that a process is watched must not depend on it.
+async fn patient_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    loop {
+        match pidfd(pid) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 /// Waits until the process of this descriptor has ended, child or not.
@@ -55,11 +68,22 @@ pub(crate) fn halted(pid: u32) -> Option<bool> {
     }
 }
 
+/// Whether a process has begun to end, or is gone. The kernel closes its connections only after that.
+pub(crate) fn is_ending(pid: u32) -> bool {
+    /// `PF_EXITING` of the kernel.
+    const EXITING: u64 = 0x4;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    // The name in parentheses may hold anything, so the fields are counted after it.
+    let mut fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
+    let dead = matches!(fields.next(), Some("Z" | "X"));
+    dead || fields.nth(5).and_then(|flags| flags.parse::<u64>().ok()).is_none_or(|flags| flags & EXITING != 0)
+}
+
 /// Waits for a child and collects how it ended, and the most bytes of memory that it had.
 pub(crate) async fn exit_of_child(pid: u32) -> (ExitStatus, u64) {
     let collected = async {
         // Until it is collected its pid is nobody else's.
-        drop(ended(pidfd(pid)?).await?);
+        drop(ended(patient_pidfd(pid).await?).await?);
         collect(Pid::from_raw(pid as i32))
     };
     match collected.await {

@@ -18,9 +18,10 @@ use crate::agent::Agent;
 use crate::checkpoints::{self, Forget, SavePlace, cut_short, python_filesystem};
 use crate::devices::{present_devices, visible_devices};
 use crate::follow::Followers;
-use crate::process::{end_sooner_for_memory, exit_of_child, halted};
+use crate::process::{end_sooner_for_memory, exit_of_child, halted, is_ending};
 use crate::resources::{Limits, node_resources};
 use crate::starter::{self, Task, ZygotePids};
+use crate::usage::keep_measuring;
 use crate::world::{StartRequest, World};
 
 type Job = Box<dyn FnOnce(&mut Agent) + Send>;
@@ -127,6 +128,7 @@ pub fn start(
             }
         }
     });
+    tokio::spawn(keep_measuring(handle.clone()));
     Ok(handle)
 }
 
@@ -323,6 +325,14 @@ impl World for RealNode {
             let result = uploaded.map_err(cut_short).and_then(|uploaded| uploaded);
             handle.tell(move |agent| agent.on_uploaded(key, iteration, result));
         });
+    }
+
+    fn descriptor_limit(&self) -> Option<u64> {
+        carril_net::descriptor_limit()
+    }
+
+    fn is_ending(&self, pid: u32) -> bool {
+        is_ending(pid)
     }
 
     fn halted(&mut self, pid: u32) -> Option<bool> {

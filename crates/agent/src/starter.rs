@@ -177,6 +177,7 @@ fn exec(
     unsafe {
         command.pre_exec(move || {
             use nix::libc;
+            carril_net::give_descriptor_limit_back();
             if let Some(number) = meeting_point
                 && libc::fcntl(number, libc::F_SETFD, 0) < 0
             {

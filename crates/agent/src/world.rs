@@ -73,6 +73,10 @@ pub trait World: Send {
     fn upload(&mut self, order: v1::UploadCheckpoint);
     /// Removes what was taken for checkpoints.
     fn forget(&mut self, place: SavePlace, what: Forget);
+    /// How many files the agent may have open; `None` where that is not known.
+    fn descriptor_limit(&self) -> Option<u64>;
+    /// Whether the process has begun to end, or is gone.
+    fn is_ending(&self, pid: u32) -> bool;
     /// The process was stopped by a signal (true) or goes on (false) since the last call; `None` when nothing changed.
     fn halted(&mut self, pid: u32) -> Option<bool>;
 }

@@ -142,6 +142,7 @@ impl Drop for Zygote {
 /// Lets the socket through and ties the zygote's life to the agent's.
 fn before_exec(socket: RawFd, agent: u32) -> io::Result<()> {
     use nix::libc;
+    carril_net::give_descriptor_limit_back();
     // SAFETY: plain system calls on our own descriptor and process.
     unsafe {
         if libc::fcntl(socket, libc::F_SETFD, 0) < 0 {

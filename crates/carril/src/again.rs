@@ -67,6 +67,11 @@ pub(crate) fn name_for(function: &str, fresh: String) -> Result<(String, MadeUp)
     Ok((meant.map_or(fresh, |resumed| resumed.name), made_up))
 }
 
+/// Whether this driver was started by `carril resume`.
+pub(crate) fn is_again() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
 fn resumed() -> Result<Option<Resumed>> {
     let Ok(location) = std::env::var(VARIABLE) else { return Ok(None) };
     let none = || {

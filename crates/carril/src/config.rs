@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use carril_types::{
-    ErrorCode, FailureSpec, OnExisting, Reduce as ReduceSpec, Resources, RunSpec, ScoreOrder, WorkerCommand,
+    ErrorCode, FailureSpec, OnExisting, OtherConfig, Reduce as ReduceSpec, Resources, RunSpec, ScoreOrder,
+    WorkerCommand,
 };
 
 use crate::again::{self, MadeUp};
@@ -217,6 +218,9 @@ impl RunConfig {
             metrics_reduce: self.reduce.iter().map(|(name, how)| (name.clone(), reduce(how))).collect(),
             share_devices: false,
             on_existing: if self.resume { OnExisting::Reuse } else { OnExisting::Refuse },
+            // Who types `carril resume` means the run, whatever has changed since.
+            other_config: if self.resume || again::is_again() { OtherConfig::Warn } else { OtherConfig::Refuse },
+            data: BTreeMap::new(),
             record: record(function, scaling, made_up.as_ref()),
             threads_per_worker: scaling.cpus_per_worker.max(1.0),
             hang_timeout_s: self.hang_timeout.map(|timeout| timeout.as_secs_f64()),
@@ -234,6 +238,7 @@ impl RunConfig {
             },
             preemption_grace_s: self.failure.preemption_grace.as_secs_f64(),
             continues: None,
+            head_panic: None,
             validation: None,
             trial: None,
             parent: None,

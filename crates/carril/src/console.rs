@@ -22,12 +22,26 @@ pub(crate) struct Console {
     last_progress: Instant,
     last_state: String,
     checkpoints: u64,
+    saved: u64,
+    /// What was done when that was first said, and when; and what was said last.
+    first: Option<(Instant, f64)>,
+    standing: v1::Standing,
 }
 
 impl Console {
     pub fn new(name: &str, path: &str, quiet: bool) -> Self {
         let (last_progress, last_state) = (Instant::now(), String::new());
-        Self { name: name.to_owned(), path: path.to_owned(), quiet, last_progress, last_state, checkpoints: 0 }
+        Self {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            quiet,
+            last_progress,
+            last_state,
+            checkpoints: 0,
+            saved: 0,
+            first: None,
+            standing: v1::Standing::default(),
+        }
     }
 
     /// One call per block of lines: lines of two runs in two threads do not mix. One that cannot be written does not end a run.
@@ -62,6 +76,11 @@ impl Console {
 
     pub fn state(&mut self, state: &v1::StateChanged) {
         let reason = one_line(&state.reason);
+        match state.state.as_str() {
+            "resuming" => return self.say(&format!("resuming `{}` {reason}", self.name)),
+            "starting over" => return self.say(&format!("starting `{}` over: {reason}", self.name)),
+            _ => {}
+        }
         let line = if reason.is_empty() { state.state.clone() } else { format!("{}: {reason}", state.state) };
         if SHOWN_STATES.contains(&state.state.as_str()) && line != self.last_state {
             self.say(&line);
@@ -82,19 +101,49 @@ impl Console {
         self.say(&format!("restart {attempt}: {}", one_line(reason)));
     }
 
-    pub fn progress(&mut self, iteration: u64, metrics: &Metrics, checkpoints: Option<u64>, seconds: f64) {
-        self.checkpoints = checkpoints.unwrap_or(self.checkpoints);
+    /// `checkpoints` are how many are kept, and how many were saved.
+    pub fn progress(&mut self, iteration: u64, metrics: &Metrics, checkpoints: Option<(u64, u64)>, seconds: f64) {
+        (self.checkpoints, self.saved) = checkpoints.unwrap_or((self.checkpoints, self.saved));
         if self.last_progress.elapsed() < BETWEEN_PROGRESS {
             return;
         }
         self.last_progress = Instant::now();
         let mut facts = vec![count(iteration, "report")];
         if self.checkpoints > 0 {
-            facts.push(count(self.checkpoints, "checkpoint"));
+            facts.push(kept(self.checkpoints, self.saved));
         }
+        facts.extend(self.outlook());
         facts.extend(users(metrics).into_iter().take(METRICS_IN_A_LINE).map(|(name, value)| format!("{name} {value}")));
         facts.push(format!("{seconds:.1} s"));
         self.say(&facts.join(" · "));
+    }
+
+    pub fn standing(&mut self, standing: &v1::Standing) {
+        if let Some(done) = standing.done
+            && self.first.is_none_or(|(_, first)| done < first)
+        {
+            self.first = Some((Instant::now(), done));
+        }
+        self.standing = standing.clone();
+    }
+
+    /// How far it is, when it will be done, and who lags behind.
+    fn outlook(&self) -> Vec<String> {
+        let mut facts = Vec::new();
+        if let Some(done) = self.standing.done {
+            let total = self.standing.total;
+            facts.push(format!("{:.0} %", 100.0 * done / total));
+            if let Some((at, first)) = self.first.filter(|(_, first)| done > *first) {
+                let left = at.elapsed().as_secs_f64() * (total - done) / (done - first);
+                facts.push(format!("{} left", clock(left)));
+            }
+        }
+        if !self.standing.behind.is_empty() {
+            let ranks: Vec<String> = self.standing.behind.iter().map(u32::to_string).collect();
+            let who = if ranks.len() == 1 { "rank" } else { "ranks" };
+            facts.push(format!("{who} {} {} behind", ranks.join(", "), count(self.standing.reports_behind, "report")));
+        }
+        facts
     }
 
     pub fn checkpoint(&mut self) {
@@ -105,7 +154,7 @@ impl Console {
     pub fn finished(&self, ended: &v1::RunEnded) {
         let mut reached = count(ended.iterations, "report");
         if !ended.checkpoints.is_empty() {
-            let _ = write!(reached, ", {}", count(ended.checkpoints.len() as u64, "checkpoint"));
+            let _ = write!(reached, ", {}", kept(ended.checkpoints.len() as u64, ended.saved));
         }
         let mut lines = format!("carril: `{}` finished: {reached} in {:.1} s\n", self.name, ended.seconds);
         let metrics: Metrics = ended.metrics.clone().unwrap_or_default().into();
@@ -139,7 +188,24 @@ impl Console {
         if let Some(newest) = ended.checkpoints.iter().max_by_key(|checkpoint| checkpoint.iteration) {
             let _ = writeln!(lines, "  checkpoint  {}", newest.path);
         }
+        if ended.status != "finished" {
+            let _ = writeln!(lines, "  next        carril resume {}", self.path);
+        }
         self.write(&lines);
+    }
+}
+
+/// `3 checkpoints`, or `2 of 12 checkpoints kept`.
+fn kept(kept: u64, saved: u64) -> String {
+    if saved > kept { format!("{kept} of {saved} checkpoints kept") } else { count(kept, "checkpoint") }
+}
+
+/// `0:07`, `1:02:03`.
+fn clock(seconds: f64) -> String {
+    let whole = seconds.clamp(0.0, 1e9) as u64;
+    match whole / 3600 {
+        0 => format!("{}:{:02}", whole / 60, whole % 60),
+        hours => format!("{hours}:{:02}:{:02}", whole / 60 % 60, whole % 60),
     }
 }
 

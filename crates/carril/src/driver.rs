@@ -11,7 +11,7 @@ use carril_types::{ErrorCode, Failure};
 use tokio::runtime::{Handle, Runtime};
 
 use crate::blocking::drive;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::functions::WORKER;
 
 /// What this machine counts as having, where that is not what it has.
@@ -89,6 +89,11 @@ pub fn shutdown() {
 /// The connection of this process, made when it is first needed.
 pub(crate) fn connect() -> Result<Connection> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).connect()
+}
+
+/// Why the head is gone, as far as it could tell.
+pub(crate) fn why(lost: &Connection, error: &Error) -> String {
+    lost.client.panic().map_or_else(|| error.to_string(), |panic| format!("the head panicked at {panic}"))
 }
 
 /// A new head in the place of one that is gone.

@@ -84,12 +84,20 @@ impl RunResult {
             let message = format!("`{}` holds no run: there is no `run.json`", path.as_ref());
             return Err(Error::new(ErrorCode::NotFound, message));
         }
-        let listed = list_checkpoints(&storage)?.into_iter().filter(|listed| listed.state.is_ok());
-        let checkpoints = listed.map(|listed| Checkpoint::stored(storage.join(&listed.name).location()));
+        let mut checkpoints = Vec::new();
+        for listed in list_checkpoints(&storage)? {
+            let place = storage.join(&listed.name);
+            match listed.state {
+                Ok(_) => checkpoints.push(Checkpoint::stored(place.location())?),
+                Err(damage) => {
+                    eprintln!("carril: warning: the checkpoint `{}` is passed over: {damage}", place.location())
+                }
+            }
+        }
         let mut result = Self {
             metrics: Metrics::default(),
             path: storage.location().to_owned(),
-            checkpoints: checkpoints.collect::<Result<_>>()?,
+            checkpoints,
             restarts: Vec::new(),
             returned: Value::None,
         };

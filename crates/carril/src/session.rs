@@ -345,7 +345,25 @@ impl Session {
     /// ```
     pub fn latest_checkpoint(&self) -> Result<Option<Checkpoint>> {
         let path = drive(self.worker.runtime(), self.worker.latest_checkpoint())?;
-        path.map(|path| Checkpoint::stored(&path)).transpose()
+        let stored = path.map(|path| Checkpoint::stored(&path)).transpose()?;
+        Ok(stored.map(|checkpoint| checkpoint.shared_in(self.run_directory())))
+    }
+
+    /// Says how far the function is, in steps, epochs or whatever it counts: the console then shows when it will be done. It may be
+    /// said at every step.
+    ///
+    /// ```
+    /// # fn train(session: &carril::Session) -> carril::Result<()> {
+    /// for step in 0..1_000 {
+    ///     session.set_progress(step, 1_000);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_progress(&self, done: u64, total: u64) {
+        if total > 0 {
+            self.worker.set_progress(done.min(total) as f64, total as f64);
+        }
     }
 
     /// Waits until every rank is here. Ranks that wait for each other in different places are an error that names them.

@@ -18,7 +18,7 @@ use crate::callback::{Callback, CallbackResult, Report, RunInfo};
 use crate::checkpoint::Checkpoint;
 use crate::config::{RunConfig, ScalingConfig};
 use crate::console::Console;
-use crate::driver::{Connection, connect, replace_lost, worker_command};
+use crate::driver::{Connection, connect, replace_lost, why, worker_command};
 use crate::encode::to_value;
 use crate::error::{BoxError, Error, Result};
 use crate::follow::Follower;
@@ -175,7 +175,8 @@ impl<C: Serialize + DeserializeOwned> Trainer<C> {
         let bad = |unfit| Error::new(ErrorCode::InvalidConfig, format!("the config cannot be sent: {unfit}"));
         let config = self.config.map_err(bad)?;
         let call = call_of(self.function, config.clone(), &self.data)?;
-        let spec = self.run.spec(&self.scaling, self.function.name, worker_command())?;
+        let mut spec = self.run.spec(&self.scaling, self.function.name, worker_command())?;
+        spec.data = self.data.describe();
         let fit = Fit { config, call, spec, quiet: self.run.quiet, callbacks: self.callbacks };
         outside(|| fit.run())
     }
@@ -246,8 +247,10 @@ impl Fit {
                 (Ok(_), None) => unreachable!("what was followed was submitted"),
                 (Err(lost), _) if lost.is_head_lost() && !follower.is_unwanted() && heads < HEADS => {
                     heads += 1;
+                    self.spec.head_panic = connection.client.panic();
                     if let Some((_, console)) = &watched {
-                        console.warning(&format!("the head has gone and is started again: {lost}"));
+                        console
+                            .warning(&format!("the head has gone and is started again: {}", why(&connection, &lost)));
                     }
                     connection = replace_lost(&connection)?;
                 }
@@ -289,8 +292,14 @@ impl Told {
             }
             Kind::Progress(progress) => {
                 let metrics = progress.metrics.unwrap_or_default().into();
-                console.progress(progress.iteration, &metrics, Some(progress.checkpoints), progress.time_total_s);
+                console.progress(
+                    progress.iteration,
+                    &metrics,
+                    Some((progress.checkpoints, progress.saved)),
+                    progress.time_total_s,
+                );
             }
+            Kind::Standing(standing) => console.standing(&standing),
             Kind::Reported(reported) => return self.reported(console, reported),
             Kind::Failed(_) | Kind::Ended(_) | Kind::Question(_) | Kind::Trial(_) | Kind::OfTrial(_) => {}
         }

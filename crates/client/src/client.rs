@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use carril_net::{check_versions, connect, from_status};
+use carril_net::{PANIC, check_versions, connect, from_status};
 use carril_proto::v1::head_client::HeadClient;
 use carril_proto::{CHUNK, PROTOCOL, VERSION, v1};
 use carril_types::{ErrorCode, Failure, PythonRuntime, RunSpec, Value};
@@ -14,6 +16,9 @@ use tonic::{Status, Streaming};
 fn lost(status: Status) -> Failure {
     from_status(status, ErrorCode::HeadLost)
 }
+
+/// How long a head may take to answer at first.
+const HELLO: Duration = Duration::from_secs(60);
 
 /// The name under which a blob is kept.
 pub fn hash_of(data: &[u8]) -> String {
@@ -26,6 +31,7 @@ pub struct Client {
     socket: PathBuf,
     pub pid: u32,
     pub directory: String,
+    panicked: Arc<OnceLock<String>>,
 }
 
 impl Client {
@@ -33,9 +39,21 @@ impl Client {
         let channel = connect(socket, ErrorCode::HeadLost).await?;
         let mut head = HeadClient::new(channel).max_decoding_message_size(usize::MAX);
         let hello = v1::HelloRequest { protocol: PROTOCOL, version: VERSION.to_owned(), pid: std::process::id() };
-        let reply = head.hello(hello).await.map_err(lost)?.into_inner();
+        let silent =
+            |_| Failure::new(ErrorCode::HeadLost, format!("the head does not answer within {} s", HELLO.as_secs()));
+        let reply = tokio::time::timeout(HELLO, head.hello(hello)).await.map_err(silent)?.map_err(lost)?.into_inner();
         check_versions("the head", "the driver", reply.protocol, &reply.version)?;
-        Ok(Self { head, socket: socket.to_owned(), pid: reply.pid, directory: reply.directory })
+        let panicked = Arc::default();
+        Ok(Self { head, socket: socket.to_owned(), pid: reply.pid, directory: reply.directory, panicked })
+    }
+
+    /// How the head panicked, where it has ended in that way. Known to all copies once one of them has asked: the next head
+    /// sweeps the directory.
+    pub fn panic(&self) -> Option<String> {
+        if let Ok(told) = std::fs::read_to_string(Path::new(&self.directory).join(PANIC)) {
+            let _ = self.panicked.set(told);
+        }
+        self.panicked.get().cloned()
     }
 
     pub fn socket(&self) -> &Path {

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use carril_net::{give_descriptor_limit_back, raise_driver_limit};
 use carril_types::{ErrorCode, Failure};
 
 /// What the node has to give, where that is not found out.
@@ -80,6 +81,7 @@ impl PrivateHead {
 
 /// Starts the process and waits until its socket is there. `driver` is the process whose end ends it.
 pub fn start_private(command: &Path, driver: u32, options: &PrivateOptions) -> Result<PrivateHead, Failure> {
+    raise_driver_limit()?;
     let trouble = |what: &str, error: &dyn std::fmt::Display| {
         Failure::new(ErrorCode::HeadLost, format!("cannot {what} `{}`: {error}", command.display()))
     };
@@ -92,7 +94,12 @@ pub fn start_private(command: &Path, driver: u32, options: &PrivateOptions) -> R
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     // SAFETY: only a call that is safe between fork and exec is made.
-    unsafe { process.pre_exec(|| nix::unistd::setsid().map(drop).map_err(io::Error::from)) };
+    unsafe {
+        process.pre_exec(|| {
+            give_descriptor_limit_back();
+            nix::unistd::setsid().map(drop).map_err(io::Error::from)
+        });
+    }
     let mut child = process.spawn().map_err(|error| trouble("start", &error))?;
     let output = child.stdout.take().ok_or_else(|| trouble("read from", &"it has no output"))?;
     // The first line is `ready SOCKET`, or the error as JSON; a process that dies closes the pipe, so this ends.

@@ -100,12 +100,16 @@ impl Budget {
     }
 
     fn is_the_same_again(&mut self, headline: &str, reports: u64) -> bool {
-        let alike: String = headline.chars().filter(|letter| !letter.is_ascii_digit()).collect();
-        let now = Some((alike, reports));
+        let now = Some((alike(headline), reports));
         let again = self.last == now;
         self.last = now;
         again
     }
+}
+
+/// What a failure is known again by: its words without the numbers.
+pub fn alike(headline: &str) -> String {
+    headline.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
 #[cfg(test)]
@@ -136,6 +140,7 @@ mod tests {
         assert_eq!(restarts(rule, ErrorCode::UserException), 2);
         assert_eq!(restarts(rule, ErrorCode::WorkerKilled), 5);
         assert_eq!(restarts(rule, ErrorCode::ReportMismatch), 0, "what cannot go better is not tried");
+        assert_eq!(restarts(rule, ErrorCode::StorageRefused), 0, "a restart makes no room");
         assert_eq!(restarts(FailureRule::default(), ErrorCode::UserException), 0);
         assert_eq!(restarts(FailureRule { fail_fast: true, ..rule }, ErrorCode::UserException), 0);
         let as_ray = FailureRule { infrastructure: Infrastructure::WithTheUsers, ..rule };

@@ -119,6 +119,11 @@ impl<R> Collator<R> {
         (0..).zip(&self.ranks).filter(|(_, r)| !r.returned && r.pending.is_empty()).map(|(i, _)| Rank(i)).collect()
     }
 
+    /// Whether this rank has made reports that others have not made yet. A run that has ended has no ranks any more.
+    pub fn is_ahead(&self, rank: Rank) -> bool {
+        self.ranks.get(rank.index()).is_some_and(|of_rank| of_rank.delivered > self.collated)
+    }
+
     pub fn check_invariants(&self) {
         let missing = self.ranks.iter().filter(|r| r.pending.is_empty() && !r.returned).count();
         let absent = self.ranks.iter().filter(|r| r.pending.is_empty() && r.returned).count();

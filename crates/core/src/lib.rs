@@ -15,7 +15,7 @@ mod stacks;
 pub mod tune;
 mod waits;
 
-pub use budget::{Budget, FailureRule, Infrastructure, Limit, Verdict};
+pub use budget::{Budget, FailureRule, Infrastructure, Limit, Verdict, alike};
 pub use collate::{Collated, Collator, REPORT_WINDOW, ReportError};
 pub use devices::Devices;
 pub use placement::{Decision, NodeResources, Placement, PlacementRequest, Share};

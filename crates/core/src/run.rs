@@ -32,8 +32,12 @@ use crate::collate::{Collated, Collator};
 use crate::retention::Retention;
 use crate::waits::{Released, Wait, Waits, ranks_text};
 
-/// How long the other ranks may add their own failures to the first one before all are ended.
+/// How long a cause may take to be seen that came before the first failure that was heard of.
 const GATHER: Duration = Duration::from_millis(150);
+/// How long the other end of a connection that broke may take to tell how it ended.
+const OTHER_END: Duration = Duration::from_millis(500);
+/// How long the other ranks may add their own failures to one that is certainly the first before all are ended.
+const SETTLE: Duration = Duration::from_millis(20);
 /// How long a worker that has returned may take to leave.
 const LEAVE: Duration = Duration::from_secs(10);
 /// How long workers may take to clean up when the user stops the run.
@@ -138,6 +142,8 @@ pub struct RunMachine<R> {
     collator: Collator<R>,
     waits: Waits,
     failures: Vec<WorkerFailure>,
+    /// A rank that died ahead of the others: they are waited for until they have made its reports too.
+    ahead: Option<Rank>,
     return_values: Vec<Option<String>>,
     hang: hang::Hang,
     budget: Budget,
@@ -164,6 +170,7 @@ impl<R> RunMachine<R> {
             collator: Collator::new(world_size, options.reports),
             waits: Waits::default(),
             failures: Vec::new(),
+            ahead: None,
             return_values: vec![None; world_size as usize],
             hang: hang::Hang::new(world_size, options.hang_timeout),
             budget: options.budget,
@@ -197,6 +204,17 @@ impl<R> RunMachine<R> {
         self.checkpoints.retention.in_order()
     }
 
+    /// Of a run that has ended: what it was known by stays, what it has worked with goes.
+    pub fn let_go(&mut self) {
+        if self.state == State::Ended {
+            (self.workers, self.return_values, self.failures) = (Vec::new(), Vec::new(), Vec::new());
+            self.collator = Collator::new(0, self.collator.collated());
+            self.hang = hang::Hang::new(0, None);
+            self.waits = Waits::default();
+            self.score = Box::new(|_| None);
+        }
+    }
+
     /// `now` is the time since any moment that stays the same.
     pub fn on_event(&mut self, now: Duration, event: Event<R>) -> Outcome<R> {
         let mut out = Outcome { commands: Vec::new(), reason: String::new() };
@@ -210,6 +228,7 @@ impl<R> RunMachine<R> {
         match event {
             Event::Placed => self.on_placed(&mut out),
             Event::Refused(failure) => self.on_refused(failure, &mut out),
+            Event::Broken(failure) => self.on_broken(failure, &mut out),
             Event::WorkerStarted { rank, how } => {
                 self.on_worker_started(rank);
                 out.reason = how;
@@ -234,7 +253,12 @@ impl<R> RunMachine<R> {
                 }
                 self.on_worker_returned(rank, value, &mut out);
             }
-            Event::WorkerFailed(failure) => self.on_worker_failed(failure, &mut out),
+            Event::WorkerFailed { failure, alone } => {
+                // Ranks that are behind may still bring the report, and with it the checkpoint, that this one has made already.
+                let patience = if alone && !self.collator.is_ahead(failure.rank) { SETTLE } else { GATHER };
+                self.ahead = None;
+                self.on_worker_failed(failure, patience, &mut out);
+            }
             Event::WorkerExited { rank, exit, last_output, out_of_memory } => {
                 let peak_memory = out_of_memory.as_ref().map_or(0, |memory| memory.peak);
                 let told = report::failure_of_exit(exit, out_of_memory);
@@ -247,7 +271,7 @@ impl<R> RunMachine<R> {
             Event::StacksGathered(stacks) => self.on_stacks_gathered(&stacks, now, &mut out),
             Event::WorkerNotStarted { rank, failure } => {
                 self.mark_gone(rank);
-                self.on_worker_failed(WorkerFailure::of_process(rank, failure, String::new()), &mut out);
+                self.on_worker_failed(WorkerFailure::of_process(rank, failure, String::new()), GATHER, &mut out);
             }
             Event::NodeLost { ranks, failure } => self.on_node_lost(&ranks, &failure, &mut out),
             Event::LatestFound { newest, kept } => self.on_latest_found(newest, kept, &mut out),
@@ -368,15 +392,24 @@ impl<R> RunMachine<R> {
             return;
         }
         out.reason.clone_from(&failure.message);
-        let then = self.after_failure(&failure, &failure.message, |_| Ending {
-            status: RunStatus::Failed,
-            headline: failure.message.clone(),
-            failure: Some(failure.clone()),
-            failures: Vec::new(),
-            return_values: Vec::new(),
-            timed_out: false,
-        });
+        let then = self.after_failure(&failure, &failure.message, |_| Ending::of_failure(failure.clone()));
         self.stop_group(then, Duration::ZERO, out);
+    }
+
+    /// Ends the run without a restart, whatever the budgets say. An ending that was decided before stays.
+    fn on_broken(&mut self, failure: Failure, out: &mut Outcome<R>) {
+        match &self.state {
+            State::Waiting | State::Restarting => self.on_refused(failure, out),
+            State::Starting | State::Running | State::Gathering => {
+                out.reason.clone_from(&failure.message);
+                self.stop_group(Then::End(Box::new(Ending::of_failure(failure))), Duration::ZERO, out);
+            }
+            State::Stopping(Then::Restart(_)) => {
+                out.reason.clone_from(&failure.message);
+                self.state = State::Stopping(Then::End(Box::new(Ending::of_failure(failure))));
+            }
+            State::Stopping(Then::End(_)) | State::Ended => {}
+        }
     }
 
     fn fail_if_hopeless(&mut self, out: &mut Outcome<R>) {
@@ -409,7 +442,7 @@ impl<R> RunMachine<R> {
         } else if let Some(lost) = self.checkpoints.lost() {
             let mut failure = lost.clone();
             failure.message = format!("the last checkpoint could not be stored: {}", failure.message);
-            self.fail_run(failure, out);
+            self.end_without_last(failure, out);
         } else {
             out.reason = match self.validations.count() {
                 _ if self.preemption.is_some() => "every rank returned, preempted as they were".to_owned(),
@@ -430,6 +463,24 @@ impl<R> RunMachine<R> {
                 self.abandon_validations(out);
             }
         }
+    }
+
+    /// What the ranks did went well, and doing it again would not make room for its files: only what took them along is worth it.
+    fn end_without_last(&mut self, failure: Failure, out: &mut Outcome<R>) {
+        if !matches!(failure.code, ErrorCode::Storage | ErrorCode::StorageRefused | ErrorCode::Checkpoint) {
+            return self.fail_run(failure, out);
+        }
+        let failure = failure.hint("the next `fit()` of this name resumes from the checkpoint before it");
+        out.reason.clone_from(&failure.message);
+        let ending = Ending {
+            status: RunStatus::Failed,
+            headline: failure.message.clone(),
+            failure: Some(failure),
+            failures: Vec::new(),
+            return_values: self.return_values.clone(),
+            timed_out: false,
+        };
+        self.stop_group(Then::End(Box::new(ending)), LEAVE, out);
     }
 
     fn stop_group(&mut self, then: Then, grace: Duration, out: &mut Outcome<R>) {

@@ -24,6 +24,9 @@ struct Frame<'a> {
 
 /// `stuck` are the ranks without progress.
 pub fn summarize(stacks: &[RankStack], stuck: &[Rank]) -> String {
+    if stacks.is_empty() && stuck.is_empty() {
+        return "no worker is up".to_owned();
+    }
     let mut waiting: Vec<(String, Rank)> = Vec::new();
     let mut busy: Vec<(String, Rank)> = Vec::new();
     for stack in stacks {
@@ -35,7 +38,7 @@ pub fn summarize(stacks: &[RankStack], stuck: &[Rank]) -> String {
     if waiting.is_empty() {
         busy.retain(|(_, rank)| stuck.contains(rank));
         return if busy.is_empty() {
-            format!("{} answered nothing", ranks_text(stuck))
+            format!("{} did not answer", ranks_text(stuck))
         } else {
             places(&busy, "is", "are")
         };

@@ -55,7 +55,10 @@ impl Script {
 
     fn raises(&mut self, rank: u32, message: &str) -> Commands {
         let failure = Failure::new(ErrorCode::UserException, message);
-        self.tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(rank), failure, String::new())))
+        self.tell(Event::WorkerFailed {
+            failure: WorkerFailure::of_process(Rank(rank), failure, String::new()),
+            alone: true,
+        })
     }
 
     fn preempts(&mut self) -> Commands {
@@ -94,8 +97,7 @@ fn a_killed_worker_brings_the_next_attempt_from_the_newest_checkpoint() {
         script.report(1, sequence, None);
     }
     script.commits(2);
-    script.exits(1, ExitStatus::Signal(9));
-    assert!(stops(&script.tell(Event::TimerFired(Timer::Gather(Attempt(0))))));
+    assert!(stops(&script.exits(1, ExitStatus::Signal(9))), "a signal is a certain cause: nobody is waited for");
     let commands = script.exits(0, ExitStatus::Signal(9));
     let (attempt, reason) = restart(&commands).expect("there is budget");
     assert_eq!(attempt, 1);
@@ -226,6 +228,21 @@ fn a_last_checkpoint_that_is_lost_may_be_tried_again() {
     assert!(commands.iter().any(|command| matches!(command, Command::Release { .. })));
     script.report(0, 1, Some(Saving::Last));
     assert!(stops(&script.commits(2)));
+}
+
+#[test]
+fn a_training_that_returned_is_not_made_again_for_its_last_checkpoint() {
+    for code in [ErrorCode::Storage, ErrorCode::StorageRefused, ErrorCode::Checkpoint] {
+        let mut script = Script::running(1, allowing(Limit::Any, 3));
+        script.report(0, 0, Some(Saving::Sync));
+        let failure = Failure::new(code, "no space left");
+        script.tell(Event::CheckpointRejected { iteration: 1, failure });
+        script.tell(Event::WorkerReturned { rank: Rank(0), value: None, preempted: false });
+        let commands = script.exits(0, ExitStatus::Code(0));
+        let ending = ending(&commands).unwrap();
+        assert_eq!(ending.status, RunStatus::Failed);
+        assert_eq!(ending.headline, "the last checkpoint could not be stored: no space left");
+    }
 }
 
 #[test]

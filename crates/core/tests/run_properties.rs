@@ -188,7 +188,8 @@ impl World {
                     self.endings += 1;
                     assert!(self.alive.iter().all(|alive| !alive), "RUN-1: no process outlives the run");
                     assert!(self.committing.is_empty(), "RUN-4");
-                    assert_eq!(ending.failure.is_none(), !ending.return_values.is_empty());
+                    // A run whose last checkpoint could not be stored has what its ranks returned, too.
+                    assert!(ending.failure.is_some() || !ending.return_values.is_empty());
                     assert!(ending.failure.is_some() || self.validating.is_none(), "VALIDATE-3");
                 }
                 _ => {}
@@ -238,7 +239,10 @@ impl World {
             Step::Fail(rank) if self.is_free(rank) => {
                 self.busy[rank as usize] = true;
                 let failure = Failure::new(ErrorCode::UserException, "mistake");
-                self.tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(rank), failure, String::new())));
+                self.tell(Event::WorkerFailed {
+                    failure: WorkerFailure::of_process(Rank(rank), failure, String::new()),
+                    alone: rank % 2 == 0,
+                });
             }
             Step::Exit(rank) if self.alive[rank as usize] => {
                 self.alive[rank as usize] = false;

@@ -8,10 +8,13 @@ use carril_core::tune::Mode;
 use carril_core::tune::spec::{SchedulerSpec, SearcherSpec};
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, EXPERIMENT, ExperimentFiles, ExperimentRecord, Fact, History, Journal, JournalRecord, Owner,
-    PythonFilesystem, ReportFiles, RunDirectory, RunRecord, Storage, StoreError, take_epoch,
+    BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Fact, History, Journal,
+    JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory, RunRecord, Storage,
+    StoreError, recover, take_epoch,
 };
-use carril_types::{ErrorCode, Failure, Metrics, Rank, RunSpec, RunStatus, Value};
+use carril_types::{
+    ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand,
+};
 use serde::Deserialize;
 
 use crate::mirror::Mirror;
@@ -69,7 +72,13 @@ impl Disk for RealDisk {
             mirror.round()?;
         }
         let (id, seed) = (files.record().id.clone(), files.record().seed);
-        Ok(ExperimentOpened { disk: Box::new(files), storage, lines, id, seed, mirror })
+        let unreadable = lines.unreadable;
+        let before = if lines.resumes {
+            recover(&storage, &id, lines.readable, spec.metric.as_deref())?
+        } else {
+            Recovered::default()
+        };
+        Ok(ExperimentOpened { disk: Box::new(files), storage, before, unreadable, id, seed, mirror })
     }
 
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
@@ -78,9 +87,11 @@ impl Disk for RealDisk {
         let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("run"), Path::to_owned);
         let mut mirror =
             opened_behind_its_owner(&storage, &path.join("run.json"), || Mirror::open(storage.clone(), &path))?;
+        let differences = differences(request, &path, &storage)?;
         let mut asked = serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null);
         let wanted = to_keep(&mut asked);
         let record = RunRecord {
+            format: RUN_FORMAT,
             name: spec.name.clone(),
             run_id: id.as_str().to_owned(),
             status: RunStatus::Waiting,
@@ -90,6 +101,8 @@ impl Disk for RealDisk {
             owner: self.owner.clone(),
             renewed: *now,
             kept: still_kept(&path, &storage, &wanted),
+            num_workers: Some(spec.num_workers),
+            data: Some(spec.data.clone()),
             asked,
         };
         let is_trial = spec.trial.is_some();
@@ -121,9 +134,12 @@ impl Disk for RealDisk {
             mirror.round()?;
         }
         let wanted = wanted.into_iter().map(|(name, hash)| self.blob(&hash).map(|blob| (name, hash, blob)));
-        directory.keep(&storage, &wanted.collect::<Result<Vec<_>, _>>()?)?;
-        let disk = Box::new(RealRun { directory, files, journal });
-        Ok(RunOpened { disk, path, storage, checkpoints, history, epoch, mirror })
+        let wanted = wanted.collect::<Result<Vec<_>, _>>()?;
+        directory.keep(&storage, &wanted)?;
+        let has_record = !is_trial || path.join("run.json").exists();
+        let (kept, config) = ((storage.clone(), wanted), config.clone());
+        let disk = Box::new(RealRun { directory, files, journal, kept, config, has_record });
+        Ok(RunOpened { disk, path, storage, checkpoints, history, epoch, mirror, differences })
     }
 }
 
@@ -143,6 +159,10 @@ impl ExperimentDisk for ExperimentFiles {
     fn renew(&mut self, now: f64) -> Result<(), Failure> {
         ExperimentFiles::flush(self)?;
         Ok(ExperimentFiles::renew(self, now)?)
+    }
+
+    fn rewrite(&mut self, lines: &[Metrics]) -> Result<(), Failure> {
+        Ok(ExperimentFiles::rewrite(self, lines)?)
     }
 
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure> {
@@ -175,6 +195,7 @@ fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {
     let words = |own: Option<String>, given: &str| own.unwrap_or_else(|| given.to_owned());
     let scheduler = spec.scheduler.as_ref().map(SchedulerSpec::describe);
     ExperimentRecord {
+        format: EXPERIMENT_FORMAT,
         name: spec.name.clone(),
         id: id.as_str().to_owned(),
         status: "running".to_owned(),
@@ -193,6 +214,31 @@ fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {
         renewed: *now,
         asked: serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null),
     }
+}
+
+/// In what the request differs from the one that the run was started with. Refused where a checkpoint of one config would be
+/// trained on with another, and nobody has said that this is meant. A trial's config is its experiment's affair.
+fn differences(request: &OpenRequest, path: &Path, storage: &Storage) -> Result<Differences, Failure> {
+    let OpenRequest { spec, config, now, .. } = request;
+    let before = RunRecord::read(path).filter(|_| spec.trial.is_none() && spec.continues.is_none());
+    let Some(before) = before else { return Ok(Differences::default()) };
+    let found = Differences::find(path, &before, config, spec.num_workers, &spec.data);
+    // Of one that is live or has finished something else is to be said.
+    let resumes =
+        !before.is_live(*now) && (before.status != RunStatus::Finished || spec.on_existing == OnExisting::Reuse);
+    if found.config.is_empty() || spec.other_config == OtherConfig::Warn || !resumes {
+        return Ok(found);
+    }
+    let mut whole = carril_store::list_checkpoints(storage)?.into_iter().filter_map(|listed| listed.state.ok());
+    let Some(newest) = whole.next_back() else { return Ok(found) };
+    let (resume, name) = match spec.worker {
+        WorkerCommand::Python(_) => ("`RunConfig(resume=True)`", "`RunConfig(name=…)`"),
+        WorkerCommand::Command { .. } => ("`RunConfig { resume: true, .. }`", "`RunConfig::named(…)`"),
+    };
+    let message = format!("the run `{}` was started with another config: {}", spec.name, found.describe());
+    Err(Failure::new(ErrorCode::InvalidConfig, message)
+        .hint(format!("{resume} resumes it after report {} with the config that is given now", newest.iteration))
+        .hint(format!("another name, {name}, starts a new run")))
 }
 
 /// Takes out of the request which blobs the driver wants kept as files of the run, by name.
@@ -248,8 +294,23 @@ impl Words {
             Words::Kept(_, records) => {
                 records.push(record.clone());
                 let tells = matches!(record.fact, Some(Fact::Restarted(_)));
-                if tells || records.len() > MOST_WORDS { self.write() } else { Ok(()) }
+                if !tells && records.len() <= MOST_WORDS {
+                    return Ok(());
+                }
+                let written = self.write();
+                // Whoever is told of the failure brings the record again.
+                if let (Err(_), Words::Kept(_, records)) = (&written, self) {
+                    records.pop();
+                }
+                written
             }
+        }
+    }
+
+    fn restore(&mut self) -> Result<bool, StoreError> {
+        match self {
+            Words::Written(journal) => journal.restore(),
+            Words::Kept(..) => Ok(false),
         }
     }
 
@@ -267,23 +328,40 @@ struct RealRun {
     directory: RunDirectory,
     files: ReportFiles,
     journal: Words,
+    /// What is put into the run's storage for a driver that restores, with the blobs that it is made of.
+    kept: (Storage, Vec<(String, String, PathBuf)>),
+    config: Value,
+    /// A trial has none before its end.
+    has_record: bool,
+}
+
+impl RealRun {
+    /// Everything that does not grow, as it was written when the run began.
+    fn write_again(&mut self) -> Result<(), StoreError> {
+        self.directory.write_params(&self.config)?;
+        let (storage, wanted) = &self.kept;
+        self.directory.keep_again(storage, wanted)
+    }
 }
 
 impl RunDisk for RealRun {
     fn journal(&mut self, record: &JournalRecord) -> Result<(), Failure> {
+        carril_store::journal_point(&record.event)?;
         Ok(self.journal.append(record)?)
     }
 
     fn append(&mut self, at: f64, iteration: u64, reported: &Metrics, automatic: &Metrics) -> Result<(), Failure> {
-        Ok(self.files.append(at, iteration, reported, automatic)?)
+        self.files.append(at, iteration, reported, automatic);
+        Ok(())
     }
 
     fn append_rank(&mut self, rank: Rank, metrics: &Metrics) -> Result<(), Failure> {
-        Ok(self.files.append_rank(rank, metrics)?)
+        self.files.append_rank(rank, metrics);
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        Ok(self.files.flush()?)
+        Ok(self.files.flush(false)?)
     }
 
     fn set_status(&mut self, status: RunStatus) -> Result<(), Failure> {
@@ -291,7 +369,18 @@ impl RunDisk for RealRun {
     }
 
     fn renew(&mut self, now: f64) -> Result<(), Failure> {
+        self.files.flush(true)?;
         Ok(self.directory.renew(now)?)
+    }
+
+    fn restore(&mut self) -> Result<bool, Failure> {
+        let is_there = |name: &str| self.directory.path().join(name).exists();
+        let is_gone = self.has_record && !(is_there("run.json") && is_there("params.json"));
+        let restored = self.files.restore()? | self.journal.restore()? | is_gone;
+        if is_gone {
+            self.write_again()?;
+        }
+        Ok(restored)
     }
 
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure> {
@@ -299,12 +388,13 @@ impl RunDisk for RealRun {
     }
 
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
-        self.files.flush()?;
+        // One file that cannot be written is no reason to leave the others out: what says how the run ended least of all.
+        let mut done = self.files.flush(true);
         if let Some((text, json)) = error {
-            self.journal.write()?;
-            self.directory.write_error(&text, &json)?;
+            done = done.and(self.journal.write());
+            done = done.and(self.directory.write_error(&text, &json));
         }
         self.directory.remove_staging();
-        Ok(self.directory.set_status(status, Some(at))?)
+        Ok(done.and(self.directory.set_status(status, Some(at)))?)
     }
 }

@@ -3,13 +3,14 @@
 mod experiments;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use carril_core::tune::TrialId;
 use carril_core::tune::experiment::ExperimentEvent;
 use carril_core::{Decision, Event, Placement, PlacementRequest, Share, Timer};
 use carril_proto::v1;
-use carril_types::{ErrorCode, Failure, NodeId, Resources, RunId, RunSpec, RunStatus};
+use carril_types::{ErrorCode, Failure, NodeId, OtherConfig, Resources, RunId, RunSpec, RunStatus};
 
 use tokio::sync::oneshot;
 
@@ -17,7 +18,7 @@ use self::experiments::OpeningExperiment;
 use crate::experiment::ExperimentRun;
 use crate::mirror::Mirror;
 use crate::outside::{Checkpoints, Committed, OpenRequest, Outside, RunOpened};
-use crate::run::{Check, Run, budget_of, worker_of};
+use crate::run::{Check, Earlier, Run, budget_of, worker_of};
 use crate::watchers::Watcher;
 
 /// Runs that have ended are remembered, so that a late watcher still hears how.
@@ -26,7 +27,7 @@ const REMEMBERED: usize = 100;
 pub struct Head {
     outside: Box<dyn Outside>,
     placement: Placement,
-    nodes: BTreeMap<NodeId, v1::Node>,
+    nodes: BTreeMap<NodeId, Arc<v1::Node>>,
     runs: BTreeMap<RunId, Run>,
     /// Submitted, and their files are not there yet.
     opening: BTreeMap<RunId, Opening>,
@@ -78,7 +79,7 @@ impl Head {
         if let Some(Kind::Joined(node)) = message.kind {
             if let Ok(total) = node.total_resources() {
                 self.placement.add_node(from.clone(), total, node.devices.clone());
-                self.nodes.insert(from.clone(), node);
+                self.nodes.insert(from.clone(), Arc::new(v1::Node { id: from.as_str().to_owned(), ..node }));
                 self.on_node_joined(from);
             }
             return;
@@ -147,8 +148,13 @@ impl Head {
     }
 
     fn begin(&mut self, request: &v1::RunRequest) -> Result<(RunId, RunSpec, Decision), Failure> {
-        let spec: RunSpec = serde_json::from_str(&request.spec)
+        let mut spec: RunSpec = serde_json::from_str(&request.spec)
             .map_err(|error| Failure::new(ErrorCode::InvalidConfig, format!("the run's specification: {error}")))?;
+        // Nobody is there to answer when a scheduler has started the job again.
+        if request.environment.get("SLURM_RESTART_COUNT").is_some_and(|count| count.parse::<u32>().is_ok_and(|n| n > 0))
+        {
+            spec.other_config = OtherConfig::Warn;
+        }
         spec.check().map_err(|error| Failure::new(ErrorCode::InvalidConfig, error.to_string()))?;
         let live = |name: &str, storage: &str| name == spec.name && storage == spec.storage_path;
         let mut opening = self.opening.values();
@@ -191,7 +197,7 @@ impl Head {
         if part_of.is_none_or(|spec| spec.continues.is_none()) {
             opened.history.nodes.clear();
         }
-        let (name, now) = (spec.name.clone(), self.outside.now());
+        let (name, now) = (spec.name.clone(), (self.outside.now(), self.outside.clock()));
         let reports = opened.checkpoints.kept.last().map_or(0, |(_, manifest)| manifest.iteration);
         let (budget, lost) = match budget_of(&spec, &opened.history, reports) {
             Ok(left) => left,
@@ -202,14 +208,16 @@ impl Head {
             }
         };
         let set_aside = opened.checkpoints.set_aside.clone();
+        let earlier =
+            Earlier { differences: std::mem::take(&mut opened.differences), attempts: opened.history.next_attempt };
         let mut run = Run::new(id.clone(), spec, request, opened, budget, now);
         let path = run.location.clone();
         if let Decision::Waits(reason) = &decision {
             run.publish(v1::StateChanged { state: "waiting".into(), reason: reason.clone() }, &mut *self.outside);
         }
-        run.opened(set_aside, lost, &mut *self.outside);
+        run.opened(earlier, set_aside, lost, &mut *self.outside);
         if let Some(until) = run.free_at() {
-            let after = Duration::from_secs_f64((until - now).max(0.0));
+            let after = until.saturating_sub(now.1);
             self.outside.set_lease_timer(id.clone(), after);
         }
         let unwanted =
@@ -379,7 +387,7 @@ impl Head {
     }
 
     pub fn runs(&self) -> Vec<v1::RunSummary> {
-        let runs = self.runs.values().filter(|run| run.checks_for.is_none()).map(Run::summary);
+        let runs = self.runs.values().filter(|run| run.checks_for.is_none()).map(|run| run.summary(self.outside.now()));
         self.experiments.values().map(ExperimentRun::summary).chain(runs).collect()
     }
 
@@ -414,7 +422,7 @@ impl Head {
     pub fn nodes(&self) -> Vec<v1::Node> {
         let with_amounts = |(id, resources): (&NodeId, &carril_core::NodeResources)| {
             let amounts = |all: &Resources| all.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
-            let node = self.nodes.get(id)?.clone();
+            let node = v1::Node::clone(self.nodes.get(id)?);
             Some(v1::Node { total: amounts(&resources.total), free: amounts(&resources.free), ..node })
         };
         self.placement.nodes().filter_map(with_amounts).collect()
@@ -423,6 +431,13 @@ impl Head {
     pub fn on_timer(&mut self, id: &RunId, timer: Timer) {
         if let Some(run) = self.runs.get_mut(id) {
             run.decide(Event::TimerFired(timer), &mut *self.outside);
+            self.after(id);
+        }
+    }
+
+    pub fn on_journal_timer(&mut self, id: &RunId) {
+        if let Some(run) = self.runs.get_mut(id) {
+            run.on_journal_timer(&mut *self.outside);
             self.after(id);
         }
     }
@@ -438,8 +453,7 @@ impl Head {
             return self.on_experiment_watcher_ready(id, watcher);
         }
         let Some(run) = self.runs.get_mut(id) else { return };
-        let node = run.shares.first().and_then(|share| self.nodes.get(&share.node)).cloned().unwrap_or_default();
-        run.on_watcher_ready(&node, watcher, &mut *self.outside);
+        run.on_watcher_ready(watcher, &mut *self.outside);
         self.after(id);
     }
 
@@ -448,8 +462,8 @@ impl Head {
         for run in self.runs.values_mut().filter(|run| !run.ended) {
             run.flush(&mut *self.outside);
         }
-        let now = self.outside.now();
-        self.experiments.values_mut().filter(|one| !one.ended).for_each(|one| one.flush(now));
+        let (now, clock) = (self.outside.now(), self.outside.clock());
+        self.experiments.values_mut().filter(|one| !one.ended).for_each(|one| one.flush(now, clock));
     }
 
     fn start(&mut self, id: &RunId, shares: Vec<Share>) {
@@ -462,7 +476,7 @@ impl Head {
             return;
         }
         let Some(run) = self.runs.get_mut(id) else { return };
-        let now = self.outside.now();
+        let now = self.outside.clock();
         if let Some(node) = shares.first().and_then(|share| self.nodes.get(&share.node)) {
             run.placed(node, now);
         }
@@ -478,7 +492,7 @@ impl Head {
     /// Once nothing of an earlier head's attempt can still be running.
     fn start_if_free(&mut self, id: &RunId) {
         let Some(run) = self.runs.get_mut(id) else { return };
-        if run.placed && run.is_free(&self.nodes, self.outside.now()) {
+        if run.placed && run.is_free(&self.nodes, self.outside.clock()) {
             run.placed = false;
             run.decide(Event::Placed, &mut *self.outside);
             self.after(id);

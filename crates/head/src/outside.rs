@@ -7,7 +7,7 @@ use carril_core::Timer;
 use carril_core::tune::TrialId;
 use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
-use carril_store::{Header, History, JournalRecord, Manifest, Shard, Storage};
+use carril_store::{Differences, Header, History, JournalRecord, Manifest, Recovered, Shard, Storage};
 use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, RunId, RunSpec, RunStatus, Validation, Value};
 use tokio::sync::mpsc;
 
@@ -17,10 +17,14 @@ use crate::mirror::Mirror;
 pub trait Outside: Send {
     /// Unix time in seconds.
     fn now(&self) -> f64;
+    /// The time since any moment that stays the same: what durations are computed from, since somebody may set the clock.
+    fn clock(&self) -> Duration;
     fn fresh_run_id(&mut self) -> RunId;
     fn to_agent(&mut self, node: &NodeId, order: v1::AgentOrder);
     /// Calls `Head::on_timer` with the same words after that time.
     fn set_timer(&mut self, run: RunId, timer: Timer, after: Duration);
+    /// Calls `Head::on_journal_timer` after that time.
+    fn set_journal_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_progress_due` after that time.
     fn set_progress_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_upkeep_due` after that time.
@@ -67,8 +71,10 @@ pub struct OpenExperiment {
 pub struct ExperimentOpened {
     pub disk: Box<dyn ExperimentDisk>,
     pub storage: Storage,
-    /// What earlier heads have written down of its trials.
-    pub lines: Vec<Metrics>,
+    /// What earlier heads have written down of its trials, and what those have in their own files.
+    pub before: Recovered,
+    /// Lines that could not be read.
+    pub unreadable: usize,
     /// Of the first of them, so that the names of trials go on.
     pub id: String,
     pub seed: u64,
@@ -84,6 +90,8 @@ pub trait ExperimentDisk: Send {
     fn log(&mut self, name: &str, line: &str) -> Result<(), Failure>;
     /// The owner is alive at this time.
     fn renew(&mut self, now: f64) -> Result<(), Failure>;
+    /// Replaces all lines: some were lost, and read back from the trials' own files.
+    fn rewrite(&mut self, lines: &[Metrics]) -> Result<(), Failure>;
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure>;
 }
 
@@ -178,6 +186,8 @@ pub struct RunOpened {
     /// What this head has taken the run with.
     pub epoch: u64,
     pub mirror: Option<Mirror>,
+    /// In what the request differs from the one that the run was started with.
+    pub differences: Differences,
 }
 
 /// The checkpoints of a run as its storage has them.
@@ -217,6 +227,8 @@ pub trait RunDisk: Send {
     fn set_status(&mut self, status: RunStatus) -> Result<(), Failure>;
     /// The owner is alive at this time.
     fn renew(&mut self, now: f64) -> Result<(), Failure>;
+    /// Makes files again that were moved or removed since the last time; true where there were any.
+    fn restore(&mut self) -> Result<bool, Failure>;
     /// Where every rank was, the last time somebody asked.
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure>;
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure>;
@@ -248,6 +260,10 @@ impl RunDisk for Closed {
 
     fn renew(&mut self, _: f64) -> Result<(), Failure> {
         Ok(())
+    }
+
+    fn restore(&mut self) -> Result<bool, Failure> {
+        Ok(false)
     }
 
     fn write_stacks(&mut self, _: &str) -> Result<(), Failure> {

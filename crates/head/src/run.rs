@@ -2,23 +2,26 @@
 
 mod attempts;
 mod ending;
+mod journal;
 mod reports;
+mod stacks;
+mod standing;
 mod trial;
 mod validation;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use carril_core::{Budget, Command, Event, OutOfMemory, Outcome, RankStack, RunMachine, Share, WaitKind, summarize};
+use carril_core::{Budget, Command, Event, OutOfMemory, Outcome, RunMachine, Share, WaitKind};
 use carril_proto::v1;
-use carril_store::{Fact, JournalRecord, Storage};
+use carril_store::{Differences, Fact, Storage};
 use carril_types::{
     Attempt, ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, Restart, RunId, RunSpec, RunStatus, Value,
     WorkerKey,
 };
 use prost::Message;
-use tokio::sync::oneshot;
 
 use crate::automatic::Automatic;
 use crate::mirror::Mirror;
@@ -29,12 +32,22 @@ use crate::words::{describe, name_of};
 
 pub(crate) use self::attempts::budget_of;
 use self::ending::UPKEEP_EVERY;
+use self::journal::Behind;
 pub(crate) use self::reports::RankReport;
 use self::reports::options;
+use self::stacks::Gathering;
+use self::standing::Standing;
 use self::trial::DECISION;
 pub(crate) use self::trial::Trial;
 pub(crate) use self::validation::Check;
 use self::validation::Validating;
+
+/// What the files of a run say of the attempts before.
+pub(crate) struct Earlier {
+    pub differences: Differences,
+    /// How many there were.
+    pub attempts: Attempt,
+}
 
 pub(crate) struct Run {
     pub id: RunId,
@@ -54,8 +67,9 @@ pub(crate) struct Run {
     /// The group needs another place.
     pub misplaced: bool,
     /// The nodes of the attempt that an earlier head has lost sight of, and when their leases are over.
-    earlier: (BTreeSet<NodeId>, f64),
+    earlier: (BTreeSet<NodeId>, Duration),
     pub machine: RunMachine<RankReport>,
+    standing: Standing,
     /// `Closed` once the run has ended, so that a head that remembers many runs holds no file of theirs.
     disk: Box<dyn RunDisk>,
     automatic: Automatic,
@@ -75,14 +89,19 @@ pub(crate) struct Run {
     last: Option<Metrics>,
     last_by_rank: Vec<Metrics>,
     iterations: u64,
-    last_progress: f64,
+    last_progress: Option<Duration>,
+    upkeeps: u32,
+    /// How often the run's files could not be written since they last were.
+    unwritten: u64,
     progress_due: bool,
     submitted: f64,
     /// How the run stands, and why.
     status: (RunStatus, String),
-    stack_askers: Vec<oneshot::Sender<v1::StacksReply>>,
-    /// Messages of agents that wait for a watcher to catch up.
-    deferred: VecDeque<v1::AgentMessage>,
+    gathering: Gathering,
+    /// While the journal cannot be written.
+    behind: Option<Behind>,
+    /// Messages of agents that wait for a watcher to catch up, and whose they are.
+    deferred: VecDeque<(Arc<v1::Node>, v1::AgentMessage)>,
     pub ended: bool,
     /// The check of a checkpoint that is going on.
     validating: Option<Validating>,
@@ -97,20 +116,28 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub fn new(id: RunId, spec: RunSpec, request: v1::RunRequest, opened: RunOpened, budget: Budget, now: f64) -> Self {
+    pub fn new(
+        id: RunId,
+        spec: RunSpec,
+        request: v1::RunRequest,
+        opened: RunOpened,
+        budget: Budget,
+        now: (f64, Duration),
+    ) -> Self {
+        let (now, clock) = now;
         let world = spec.num_workers;
-        let saving = Saving::new(opened.storage.location(), opened.checkpoints);
+        let saving = Saving::new(opened.storage.location(), opened.checkpoints, opened.history.saved);
         let reached = saving.reached();
         let reports = reached.reports;
         // Those of an earlier `fit` are told with that one's end.
         let told = opened.history.restarts.iter().filter(|_| spec.continues.is_some());
         let restarts = told.map(|(at, restart)| attempts::to_wire(*at, restart)).collect();
         let nodes = opened.history.nodes.into_iter().map(NodeId::new);
-        let earlier = (nodes.collect(), now + carril_net::LEASE.as_secs_f64());
+        let earlier = (nodes.collect(), clock + carril_net::LEASE);
         let options = options(&spec, &saving, budget, opened.history.next_attempt);
         let machine = RunMachine::new(world, options);
         Self {
-            automatic: Automatic::new(id.clone(), spec.trial.as_ref(), now, reached),
+            automatic: Automatic::new(id.clone(), spec.trial.as_ref(), clock, reached),
             trial: spec.trial.clone().map(Trial::new),
             id,
             function: request.function,
@@ -124,6 +151,7 @@ impl Run {
             misplaced: false,
             earlier,
             machine,
+            standing: Standing::default(),
             disk: opened.disk,
             config: request.config.unwrap_or_default().into(),
             epoch: opened.epoch,
@@ -137,11 +165,14 @@ impl Run {
             last: None,
             last_by_rank: vec![Metrics::default(); world as usize],
             iterations: reports,
-            last_progress: 0.0,
+            last_progress: None,
+            upkeeps: 0,
+            unwritten: 0,
             progress_due: false,
             submitted: now,
             status: (RunStatus::Waiting, String::new()),
-            stack_askers: Vec::new(),
+            gathering: Gathering::default(),
+            behind: None,
             deferred: VecDeque::new(),
             ended: false,
             validating: None,
@@ -153,35 +184,42 @@ impl Run {
     }
 
     /// The files are there: what was found among them is told.
-    pub fn opened(&mut self, set_aside: Vec<(String, String)>, lost: Option<Restart>, outside: &mut dyn Outside) {
+    pub fn opened(
+        &mut self,
+        earlier: Earlier,
+        set_aside: Vec<(String, String)>,
+        lost: Option<Restart>,
+        outside: &mut dyn Outside,
+    ) {
         let opened = Fact::Opened { continues: self.spec.continues.is_some() };
         self.journal_fact("Opened", String::new(), opened, outside);
         if let Some(restart) = lost {
             self.tell_restart(restart, outside);
         }
         self.tell_set_aside(set_aside, outside);
-        if let Some(newest) = self.saving.newest().cloned() {
-            let reason = format!("goes on after report {} from `{}`", newest.iteration, newest.path);
-            self.journal("Resumed".into(), reason.clone(), Vec::new(), outside);
-            self.publish(v1::StateChanged { state: "resuming".into(), reason }, outside);
+        let goes_on = self.tell_resumed(earlier.attempts, outside);
+        if !earlier.differences.is_empty() && self.checks_for.is_none() && goes_on {
+            let text = format!("the run resumes with another config: {}", earlier.differences.describe());
+            self.journal("OtherConfig".into(), text.clone(), Vec::new(), outside);
+            self.publish(v1::Warning { text }, outside);
         }
         outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
     }
 
     /// Takes a message of an agent, or lets it wait while a watcher that wants everything is behind.
-    pub fn on_agent_message(&mut self, node: &v1::Node, message: v1::AgentMessage, outside: &mut dyn Outside) {
+    pub fn on_agent_message(&mut self, node: &Arc<v1::Node>, message: v1::AgentMessage, outside: &mut dyn Outside) {
         if self.watchers.are_behind() || !self.deferred.is_empty() || self.is_held() {
-            self.deferred.push_back(message);
+            self.deferred.push_back((node.clone(), message));
             return;
         }
         self.take_agent_message(node, message, outside);
     }
 
-    pub fn on_watcher_ready(&mut self, node: &v1::Node, watcher: u64, outside: &mut dyn Outside) {
+    pub fn on_watcher_ready(&mut self, watcher: u64, outside: &mut dyn Outside) {
         self.watchers.on_ready(watcher);
         while !self.watchers.are_behind() && !self.is_held() {
-            let Some(message) = self.deferred.pop_front() else { break };
-            self.take_agent_message(node, message, outside);
+            let Some((node, message)) = self.deferred.pop_front() else { break };
+            self.take_agent_message(&node, message, outside);
         }
         self.ask_for_room(outside);
     }
@@ -191,6 +229,9 @@ impl Run {
         // What an earlier attempt still has to say is of no use to anybody.
         if worker_of(&message).is_some_and(|worker| Attempt(worker.attempt) != self.machine.attempt()) {
             return;
+        }
+        if let Some(worker) = worker_of(&message).filter(|worker| worker.rank >= self.spec.num_workers) {
+            return self.refuse_rank(node, worker.rank, outside);
         }
         match message.kind {
             Some(Kind::Started(started)) => {
@@ -211,7 +252,7 @@ impl Run {
             Some(Kind::Ready(ready)) => {
                 let rank = rank_of(ready.worker.as_ref());
                 if rank == Rank::ZERO {
-                    self.automatic.ready(ready.pid, ready.at);
+                    self.automatic.ready(ready.pid, ready.clock, outside.clock());
                 }
                 self.decide(Event::WorkerReady { rank }, outside);
             }
@@ -230,7 +271,9 @@ impl Run {
             Some(Kind::Failed(failed)) => {
                 let mut failure: carril_types::WorkerFailure = failed.failure.unwrap_or_default().into();
                 failure.rank = rank_of(failed.worker.as_ref());
-                self.decide(Event::WorkerFailed(failure), outside);
+                // An agent sees its own node only.
+                let alone = failed.alone && self.shares.len() == 1;
+                self.decide(Event::WorkerFailed { failure, alone }, outside);
             }
             Some(Kind::Exited(exited)) => {
                 let rank = rank_of(exited.worker.as_ref());
@@ -256,7 +299,9 @@ impl Run {
                 self.publish(v1::Output { rank: rank.0, text: output.text }, outside);
                 self.decide(Event::Progressed { rank }, outside);
             }
-            Some(Kind::Stacks(gathered)) => self.on_stacks(gathered.stacks, outside),
+            Some(Kind::Stacks(gathered)) => {
+                self.on_stacks(&NodeId::new(node.id.clone()), gathered.stacks, outside);
+            }
             Some(Kind::Prepared(prepared)) => self.on_prepared(prepared, outside),
             Some(Kind::Uploaded(uploaded)) => {
                 self.on_uploaded(&NodeId::new(node.id.clone()), uploaded, outside);
@@ -265,44 +310,28 @@ impl Run {
                 let rank = rank_of(halted.worker.as_ref());
                 self.decide(Event::WorkerHalted { rank, halted: halted.halted }, outside);
             }
+            Some(Kind::Progressed(progressed)) => {
+                let rank = rank_of(progressed.worker.as_ref());
+                self.on_progressed(rank, progressed.done, progressed.total, outside);
+            }
+            Some(Kind::Usage(used)) => {
+                let rank = rank_of(used.worker.as_ref());
+                self.on_usage(rank, used.usage.unwrap_or_default(), outside);
+            }
             Some(Kind::Joined(_) | Kind::Preempted(_)) | None => {}
         }
     }
 
-    /// Answers whoever asked, and keeps the stacks with the run.
-    fn on_stacks(&mut self, stacks: Vec<v1::RankStack>, outside: &mut dyn Outside) {
-        let read: Vec<RankStack> = stacks
-            .iter()
-            .map(|s| RankStack { rank: Rank(s.rank), text: s.text.clone(), state: s.state.clone() })
-            .collect();
-        let every: Vec<Rank> = read.iter().map(|stack| stack.rank).collect();
-        let summary = summarize(&read, &every);
-        let mut text = format!("{summary}\n");
-        for stack in &stacks {
-            text.push_str(&format!("\nrank {} ({})\n{}\n", stack.rank, stack.state, stack.text.trim_end()));
-        }
-        if let Err(failure) = self.disk.write_stacks(&text) {
-            self.publish(v1::Warning { text: failure.message }, outside);
-        }
-        for asker in std::mem::take(&mut self.stack_askers) {
-            let _ = asker.send(v1::StacksReply { summary: summary.clone(), stacks: stacks.clone() });
-        }
-        self.decide(Event::StacksGathered(read), outside);
+    /// A rank that the group does not have: this head and that agent do not mean the same group.
+    fn refuse_rank(&mut self, node: &v1::Node, rank: u32, outside: &mut dyn Outside) {
+        let (name, world) = (&node.id, self.spec.num_workers);
+        let message = format!("node `{name}` told of rank {rank}, and the run has {world} workers");
+        let failure = Failure::new(ErrorCode::Internal, message)
+            .hint("this is a bug in carril: please report it with the run's `journal` directory");
+        self.decide(Event::Broken(failure), outside);
     }
 
-    pub fn ask_for_stacks(&mut self, asker: oneshot::Sender<v1::StacksReply>, outside: &mut dyn Outside) {
-        self.stack_askers.push(asker);
-        self.gather_stacks(outside);
-    }
-
-    fn gather_stacks(&self, outside: &mut dyn Outside) {
-        for share in &self.shares {
-            let attempt = self.machine.attempt().0;
-            outside.to_agent(&share.node, v1::GatherStacks { run_id: self.id.as_str().to_owned(), attempt }.into());
-        }
-    }
-
-    pub fn summary(&self) -> v1::RunSummary {
+    pub fn summary(&self, now: f64) -> v1::RunSummary {
         v1::RunSummary {
             run_id: self.id.as_str().to_owned(),
             name: self.spec.name.clone(),
@@ -316,6 +345,8 @@ impl Run {
             workers: self.started.clone(),
             checkpoints: self.saving.count() as u64,
             attempt: self.machine.attempt().0,
+            saved: self.saving.saved,
+            standing: Some(self.standing.to_wire(self.spec.num_workers, now)),
         }
     }
 
@@ -344,35 +375,13 @@ impl Run {
     /// Asks the machine and carries out what it says. What it decided is journalled first.
     pub fn decide(&mut self, event: Event<RankReport>, outside: &mut dyn Outside) {
         let (described, always) = describe(&event);
-        let now = Duration::from_secs_f64(outside.now().max(0.0));
-        let Outcome { commands, reason } = self.machine.on_event(now, event);
+        let Outcome { commands, reason } = self.machine.on_event(outside.clock(), event);
         let named: Vec<String> = commands.iter().filter_map(name_of).collect();
         if always || !named.is_empty() {
             self.journal(described.into(), reason.clone(), named, outside);
         }
         for command in commands {
-            self.carry_out(command, &reason, outside);
-        }
-    }
-
-    fn journal(&mut self, event: String, reason: String, commands: Vec<String>, outside: &mut dyn Outside) {
-        self.append(JournalRecord { at: outside.now(), event, reason, commands, fact: None }, outside);
-    }
-
-    fn journal_fact(&mut self, event: &str, reason: String, fact: Fact, outside: &mut dyn Outside) {
-        let record = JournalRecord {
-            at: outside.now(),
-            event: event.to_owned(),
-            reason,
-            fact: Some(fact),
-            ..Default::default()
-        };
-        self.append(record, outside);
-    }
-
-    fn append(&mut self, record: JournalRecord, outside: &mut dyn Outside) {
-        if let Err(failure) = self.disk.journal(&record) {
-            self.publish(v1::Warning { text: failure.message }, outside);
+            self.carry_out_when_written(command, &reason, outside);
         }
     }
 
@@ -430,9 +439,17 @@ impl Run {
     fn start_group(&mut self, attempt: Attempt, reports: u64, outside: &mut dyn Outside) {
         let nodes = self.shares.iter().map(|share| share.node.as_str().to_owned()).collect();
         self.journal_fact("AttemptBegun", String::new(), Fact::AttemptBegun { attempt, nodes }, outside);
+        if !self.holds_group(attempt, reports) {
+            self.send_group(attempt, reports, outside);
+        }
+    }
+
+    fn send_group(&mut self, attempt: Attempt, reports: u64, outside: &mut dyn Outside) {
         self.mirror_now(outside);
+        self.forget_stacks();
         self.reports = reports;
         self.started.clear();
+        self.standing.clear();
         let trial = self.trial_for_worker();
         let mut next_rank = 0;
         for (node_rank, share) in self.shares.iter().enumerate() {
@@ -464,7 +481,7 @@ impl Run {
         }
     }
 
-    pub fn placed(&mut self, node: &v1::Node, now: f64) {
+    pub fn placed(&mut self, node: &v1::Node, now: Duration) {
         self.automatic.placed(&node.hostname, &node.address, now);
     }
 
@@ -521,9 +538,8 @@ impl Run {
     }
 
     pub fn flush(&mut self, outside: &mut dyn Outside) {
-        if let Err(failure) = self.disk.flush() {
-            self.publish(v1::Warning { text: failure.message }, outside);
-        }
+        let flushed = self.disk.flush();
+        self.written(flushed, outside);
     }
 }
 
@@ -544,6 +560,8 @@ pub(crate) fn worker_of(message: &v1::AgentMessage) -> Option<&v1::WorkerKey> {
         Kind::Prepared(m) => m.worker.as_ref(),
         Kind::Uploaded(m) => m.worker.as_ref(),
         Kind::Halted(m) => m.worker.as_ref(),
+        Kind::Progressed(m) => m.worker.as_ref(),
+        Kind::Usage(m) => m.worker.as_ref(),
     }
 }
 

@@ -5,10 +5,11 @@
 //!   callback is given exists.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use carril_core::{Event, Kept};
 use carril_proto::v1;
-use carril_store::{Header, Manifest, Shard, StoredFile, json_of};
+use carril_store::{Header, MANIFEST, Manifest, Shard, StoredFile, json_of};
 use carril_types::{Failure, Metrics, NodeId, Rank, Validation, ValidationStatus, ValidationTask, Value};
 
 use crate::outside::{Checkpoints, Commit, Committed, Outside};
@@ -29,7 +30,8 @@ struct Save {
     /// Something of it is in the storage.
     uploaded: bool,
     displaced: Vec<u64>,
-    began: f64,
+    /// When storing began, by the head's clock.
+    began: Option<Duration>,
 }
 
 /// A checkpoint that is there.
@@ -73,6 +75,8 @@ pub(crate) struct Saving {
     /// Names under which something that was given up is still being deleted.
     discarding: BTreeSet<String>,
     next: u32,
+    /// How many were saved, by this head and those before.
+    pub saved: u64,
     first_size_told: bool,
     /// What the callers have waited, and what storing has taken, in seconds.
     pub stall: f64,
@@ -80,11 +84,11 @@ pub(crate) struct Saving {
 }
 
 impl Saving {
-    pub fn new(location: &str, checkpoints: Checkpoints) -> Self {
+    pub fn new(location: &str, checkpoints: Checkpoints, saved: u64) -> Self {
         let Checkpoints { kept, next, .. } = checkpoints;
         let kept = as_kept(location, kept);
         let (saves, held, discarding) = (BTreeMap::new(), VecDeque::new(), BTreeSet::new());
-        Self { saves, kept, held, discarding, next, first_size_told: false, stall: 0.0, upload: 0.0 }
+        Self { saves, kept, held, discarding, next, saved, first_size_told: false, stall: 0.0, upload: 0.0 }
     }
 
     /// For the next attempt: what the last one has not brought to its end is forgotten.
@@ -98,6 +102,13 @@ impl Saving {
             }
         }
         self.next = self.next.max(checkpoints.next);
+    }
+
+    /// Forgets those that `is_there` denies; their names.
+    pub fn forget_missing(&mut self, is_there: impl Fn(&str) -> bool) -> Vec<String> {
+        let gone: Vec<u64> =
+            self.kept.iter().filter(|(_, stored)| !is_there(&stored.name)).map(|(iteration, _)| *iteration).collect();
+        gone.iter().filter_map(|iteration| Some(self.kept.remove(iteration)?.name)).collect()
     }
 
     pub fn is_discarding(&self) -> bool {
@@ -179,13 +190,22 @@ impl Saving {
 }
 
 impl Run {
+    /// After the run's directory was taken away.
+    pub(crate) fn forget_missing_checkpoints(&mut self) -> Vec<String> {
+        let Some(run) = self.storage.as_ref().and_then(|storage| storage.local_path().map(ToOwned::to_owned)) else {
+            return Vec::new();
+        };
+        self.saving.forget_missing(|name| run.join(name).join(MANIFEST).exists())
+    }
+
     pub(crate) fn on_prepared(&mut self, prepared: v1::CheckpointPrepared, outside: &mut dyn Outside) {
         let rank = rank_of(prepared.worker.as_ref());
         let result = match (prepared.shard, prepared.failure) {
             (_, Some(failure)) => Err(failure.into()),
             (shard, None) => {
                 let save = self.saving.saves.entry(prepared.iteration).or_default();
-                save.shards.push(from_wire(shard.unwrap_or_default()));
+                // Whose files they are is known by who sent them.
+                save.shards.push(Shard { rank, ..from_wire(shard.unwrap_or_default()) });
                 save.shards.sort_by_key(|shard| shard.rank);
                 if !prepared.in_place.is_empty() {
                     save.name.clone_from(&prepared.in_place);
@@ -201,7 +221,7 @@ impl Run {
         let Some(storage) = &self.storage else { return };
         let elsewhere = storage.local_path().is_none();
         let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
-        save.began = outside.now();
+        save.began = Some(outside.clock());
         save.displaced = displaced;
         // Either of the two finds out whether the ranks' files fit together, before a file is moved.
         if elsewhere && save.in_place.is_none() {
@@ -270,7 +290,11 @@ impl Run {
         }
     }
 
-    fn commit(&mut self, iteration: u64, outside: &mut dyn Outside) {
+    pub(crate) fn commit(&mut self, iteration: u64, outside: &mut dyn Outside) {
+        // One that was given up while it waited is not there any more, and the mirror is not its to take.
+        if !self.saving.saves.contains_key(&iteration) || self.storage.is_none() || self.holds_commit(iteration) {
+            return;
+        }
         self.flush(outside);
         let mirror = self.take_mirror();
         let (Some(save), Some(storage)) = (self.saving.saves.get_mut(&iteration), &self.storage) else { return };
@@ -309,7 +333,8 @@ impl Run {
             Err(failure) => return self.reject(iteration, failure, outside),
         };
         let Some(save) = self.saving.saves.remove(&iteration) else { return };
-        self.saving.upload += outside.now() - save.began;
+        let took = save.began.map_or(Duration::ZERO, |began| outside.clock().saturating_sub(began));
+        self.saving.upload += took.as_secs_f64();
         for gone in &save.displaced {
             self.saving.kept.remove(gone);
         }
@@ -323,6 +348,7 @@ impl Run {
             validation: status_of(&validation),
         };
         self.saving.kept.insert(iteration, Stored { name: save.name, checkpoint: checkpoint.clone(), validation });
+        self.saving.saved += 1;
         self.drop_checkpoint(Some(iteration), outside);
         self.warn_of_space(&committed, outside);
         if let Some(trouble) = committed.trouble {
@@ -369,7 +395,7 @@ impl Run {
         }
         self.saving.discarding.remove(name);
         let waiting =
-            self.saving.saves.iter().filter(|(_, save)| save.name == name && save.began > 0.0 && !save.uploaded);
+            self.saving.saves.iter().filter(|(_, save)| save.name == name && save.began.is_some() && !save.uploaded);
         let iterations: Vec<u64> = waiting.map(|(iteration, _)| *iteration).collect();
         for iteration in iterations {
             self.upload(iteration, outside);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carril_core::Timer;
 use carril_core::tune::TrialId;
@@ -52,7 +52,7 @@ impl HeadHandle {
 pub fn start(agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>, disk: Arc<dyn Disk>) -> HeadHandle {
     let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
     let handle = HeadHandle { jobs };
-    let world = World { agents, disk, handle: handle.clone() };
+    let world = World { agents, disk, handle: handle.clone(), began: Instant::now() };
     tokio::spawn(async move {
         let mut head = Head::new(Box::new(world));
         let mut unflushed = 0;
@@ -74,6 +74,7 @@ struct World {
     agents: HashMap<NodeId, mpsc::UnboundedSender<v1::AgentOrder>>,
     disk: Arc<dyn Disk>,
     handle: HeadHandle,
+    began: Instant,
 }
 
 impl World {
@@ -97,6 +98,10 @@ impl Outside for World {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
     }
 
+    fn clock(&self) -> Duration {
+        self.began.elapsed()
+    }
+
     fn fresh_run_id(&mut self) -> RunId {
         let mut bytes = [0u8; 8];
         getrandom::fill(&mut bytes).expect("the system has random bytes");
@@ -114,6 +119,14 @@ impl Outside for World {
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
             handle.tell(move |head| head.on_timer(&run, timer));
+        });
+    }
+
+    fn set_journal_timer(&mut self, run: RunId, after: Duration) {
+        let handle = self.handle.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            handle.tell(move |head| head.on_journal_timer(&run));
         });
     }
 

@@ -82,6 +82,7 @@ impl Watchers {
             let wanted = match &event.kind {
                 Some(Kind::Reported(_)) => watcher.reports,
                 Some(Kind::Progress(_)) => !watcher.reports && backlog.events.is_empty(),
+                Some(Kind::Standing(_)) => backlog.events.is_empty(),
                 Some(Kind::Output(_)) => watcher.output,
                 Some(Kind::Trial(changed)) => !watcher.quiet || changed.made.is_some(),
                 Some(Kind::OfTrial(of_trial)) => !watcher.quiet || is_trouble(of_trial),

@@ -1,6 +1,7 @@
 //! What the head decides, in the words of the journal and of the error files.
 
 use carril_core::{Command, Ending, Event, Timer};
+use carril_store::COMMITTED;
 use carril_types::{Rank, WorkerFailure};
 
 use crate::run::RankReport;
@@ -24,19 +25,18 @@ pub(crate) fn describe(event: &Event<RankReport>) -> (Described, bool) {
         Event::TimerFired(Timer::Preempt) => ("TimerFired: the time for a last checkpoint is over".into(), false),
         Event::StacksGathered(_) => ("StacksGathered".into(), true),
         Event::Placed => ("Placed".into(), true),
+        Event::Broken(failure) => (format!("Broken: {}", failure.message), true),
         Event::Refused(failure) => (format!("Refused: {}", failure.message), true),
         Event::WorkerStarted { rank, .. } => (format!("WorkerStarted: rank {rank}"), true),
         Event::WorkerReady { rank } => (format!("WorkerReady: rank {rank}"), true),
-        Event::CheckpointCommitted { iteration, path } => {
-            (format!("CheckpointCommitted: report {iteration}, {path}"), true)
-        }
+        Event::CheckpointCommitted { iteration, path } => (format!("{COMMITTED}: report {iteration}, {path}"), true),
         Event::CheckpointPrepared { rank, iteration, result } => {
             let how = if result.is_ok() { "prepared" } else { "not prepared" };
             (format!("CheckpointPrepared: rank {rank}, report {iteration}, {how}"), result.is_err())
         }
         Event::CheckpointRejected { iteration, .. } => (format!("CheckpointRejected: report {iteration}"), true),
         Event::WorkerReturned { rank, .. } => (format!("WorkerReturned: rank {rank}"), true),
-        Event::WorkerFailed(failure) => (format!("WorkerFailed: {}", failure.headline()), true),
+        Event::WorkerFailed { failure, .. } => (format!("WorkerFailed: {}", failure.headline()), true),
         Event::WorkerExited { rank, exit, .. } => (format!("WorkerExited: rank {rank}, {exit}"), true),
         Event::WorkerNotStarted { rank, failure } => {
             (format!("WorkerNotStarted: rank {rank}, {}", failure.message), true)

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use carril_types::{ErrorCode, Failure};
 use nix::fcntl::{Flock, FlockArg};
 use thiserror::Error;
 
@@ -19,11 +20,31 @@ const FRESH: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Error)]
 pub enum DirectoryError {
-    #[error("`{}` belongs to another user or can be entered by others", path.display())]
-    Foreign { path: PathBuf },
+    #[error("`{}`, where heads have their sockets, {why}", path.display())]
+    Foreign { path: PathBuf, why: String },
+    #[error("there is no directory `{}` for temporary files", path.display())]
+    NoTemporary { path: PathBuf },
     #[error("cannot make `{}`: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }
+
+impl From<DirectoryError> for Failure {
+    fn from(error: DirectoryError) -> Self {
+        let failure = Failure::new(ErrorCode::Storage, error.to_string());
+        match &error {
+            DirectoryError::Foreign { path, .. } => failure
+                .hint(format!("if it is yours: `chmod 700 {}`, or remove it", path.display()))
+                .hint("otherwise set `XDG_RUNTIME_DIR`, or `TMPDIR`, to a directory of your own"),
+            DirectoryError::NoTemporary { path } => {
+                failure.hint(format!("make it (`mkdir -p {}`), or set `TMPDIR` to one that is there", path.display()))
+            }
+            DirectoryError::Io { .. } => failure.hint("set `TMPDIR` to a directory that you can write to"),
+        }
+    }
+}
+
+/// The file in the directory of a head that says how it panicked.
+pub const PANIC: &str = "panic";
 
 /// Removed with all that is in it when it is dropped.
 pub struct PrivateDirectory {
@@ -118,13 +139,20 @@ fn own_below(base: &Path) -> Result<PathBuf, DirectoryError> {
     match DirBuilder::new().mode(0o700).create(&root) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(_) if !base.is_dir() => return Err(DirectoryError::NoTemporary { path: base.to_owned() }),
         Err(source) => return Err(DirectoryError::Io { path: root, source }),
     }
     let meta = fs::symlink_metadata(&root).map_err(|source| DirectoryError::Io { path: root.clone(), source })?;
-    if !meta.is_dir() || meta.uid() != uid || meta.mode() & 0o077 != 0 {
-        return Err(DirectoryError::Foreign { path: root });
-    }
-    Ok(root)
+    let why = if !meta.is_dir() {
+        "is no directory".to_owned()
+    } else if meta.uid() != uid {
+        format!("belongs to another user (uid {}, this process is {uid})", meta.uid())
+    } else if meta.mode() & 0o077 != 0 {
+        format!("can be entered by others (mode {:o}, it must be 700)", meta.mode() & 0o777)
+    } else {
+        return Ok(root);
+    };
+    Err(DirectoryError::Foreign { path: root, why })
 }
 
 fn is_writable(path: &Path) -> bool {

@@ -7,6 +7,7 @@
 //! yet: on one machine head and agent are one process. TLS is not here yet.
 
 mod blobs;
+mod descriptors;
 mod directory;
 mod lease;
 mod reliable;
@@ -14,7 +15,10 @@ mod socket;
 mod status;
 
 pub use blobs::{chunks, receive};
-pub use directory::{DirectoryError, PrivateDirectory, head_sockets, sweep};
+pub use descriptors::{
+    descriptor_limit, give_descriptor_limit_back, raise_descriptor_limit, raise_driver_limit, too_few,
+};
+pub use directory::{DirectoryError, PANIC, PrivateDirectory, head_sockets, sweep};
 pub use lease::{Change, Given, Held, LEASE, MARGIN, UNREACHABLE};
 pub use reliable::{Frame, Link, Received};
 pub use socket::{accept_own, check_versions, connect};

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use carril_proto::{PROTOCOL, VERSION};
 use carril_types::{ErrorCode, Failure};
@@ -9,6 +10,9 @@ use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio_stream::{Stream, StreamExt, wrappers::UnixListenerStream};
 use tonic::transport::{Channel, Endpoint};
+
+/// After a connection that could not be taken.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Connects to the socket at `path`. `lost` says whose socket it is, should nobody answer.
 pub async fn connect(path: &Path, lost: ErrorCode) -> Result<Channel, Failure> {
@@ -27,7 +31,14 @@ pub async fn connect(path: &Path, lost: ErrorCode) -> Result<Channel, Failure> {
 /// The connections of this user; one of another user is dropped before a byte of it is read.
 pub fn accept_own(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
     let own = nix::unistd::geteuid().as_raw();
-    UnixListenerStream::new(listener).filter(move |connection| match connection {
+    // One that cannot be taken for want of a descriptor is there again at once: without a pause that is all that is done.
+    let paced = UnixListenerStream::new(listener).then(|connection| async {
+        if connection.is_err() {
+            tokio::time::sleep(PAUSE).await;
+        }
+        connection
+    });
+    paced.filter(move |connection| match connection {
         Ok(stream) => stream.peer_cred().is_ok_and(|peer| peer.uid() == own),
         Err(_) => true,
     })

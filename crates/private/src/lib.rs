@@ -2,18 +2,23 @@
 //!
 //! It says `ready SOCKET` on its standard output once it can be reached, and ends when the driver does, however that ends,
 //! or when it is asked to. Whatever runs then is killed, and the directory removed: nothing is left behind.
+//!
+//! PANIC-1: a panic on any thread ends the process with code 101: half of a head would keep its driver waiting. What it said
+//!   is on standard error and, for the driver, in the directory.
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::Path;
+use std::panic::PanicHookInfo;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 pub use carril_agent::Limits;
 use carril_agent::{AgentConfig, AgentHandle, WorkerService, become_reaper};
 use carril_head::{HeadHandle, HeadService, RealDisk};
-use carril_net::{PrivateDirectory, accept_own, sweep};
+use carril_net::{PANIC, PrivateDirectory, accept_own, raise_descriptor_limit, sweep};
 use carril_process::kill_everything;
 use carril_proto::v1::head_server::HeadServer;
 use carril_proto::v1::worker_server::WorkerServer;
@@ -29,6 +34,7 @@ const ORDER: Duration = Duration::from_millis(500);
 
 /// Runs them in this process until the driver with this pid ends, or until it is asked to end.
 pub fn run(driver: u32, limits: Limits) -> ExitCode {
+    std::panic::set_hook(Box::new(end_after));
     let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(8).enable_all().build();
     let result = runtime.map_err(trouble("start")).and_then(|runtime| runtime.block_on(serve(driver, limits)));
     kill_everything();
@@ -42,20 +48,41 @@ pub fn run(driver: u32, limits: Limits) -> ExitCode {
     }
 }
 
+/// Where a panic is told.
+static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Called on the thread that panics, before anything is unwound.
+fn end_after(panic: &PanicHookInfo<'_>) {
+    static ENDING: AtomicBool = AtomicBool::new(false);
+    if ENDING.swap(true, Ordering::SeqCst) {
+        // Another thread, or this one while it tells of the first panic.
+        return;
+    }
+    let message = panic.payload().downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let message = message.or_else(|| panic.payload().downcast_ref::<String>().cloned()).unwrap_or_default();
+    let place = panic.location().map_or_else(String::new, |place| format!("{}:{}: ", place.file(), place.line()));
+    let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+    let _ = writeln!(std::io::stderr(), "carril: the head panicked in thread `{thread}`: {place}{message}");
+    if let Some(directory) = DIRECTORY.get() {
+        let _ = std::fs::write(directory.join(PANIC), format!("{place}{message}"));
+    }
+    kill_everything();
+    // SAFETY: ends the process at once: no function that is registered for its end may wait for this thread.
+    unsafe { nix::libc::_exit(101) }
+}
+
 async fn serve(driver: u32, limits: Limits) -> Result<(), Failure> {
+    raise_descriptor_limit()?;
     become_reaper().map_err(trouble("become a subreaper"))?;
     let driver_end = carril_agent::process_end(driver).map_err(trouble("watch the driver"))?;
     sweep();
     let mut random = [0; 4];
     getrandom::fill(&mut random).map_err(|error| internal(&format!("no random bytes: {error}")))?;
-    let directory =
-        PrivateDirectory::create(random).map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
+    let directory = PrivateDirectory::create(random)?;
+    let _ = DIRECTORY.set(directory.path().to_owned());
     let large = match directory.is_large() {
         true => None,
-        false => Some(
-            PrivateDirectory::create_large(random)
-                .map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?,
-        ),
+        false => Some(PrivateDirectory::create_large(random)?),
     };
     let spool = large.as_ref().unwrap_or(&directory).path().join("spool");
     let (shutdown, mut asked) = watch::channel(false);

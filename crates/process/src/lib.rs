@@ -9,11 +9,12 @@
 //! PROCESS-1: a process in the agent's own session is no worker's, and is left alone: workers have sessions of their own.
 //! PROCESS-2: a child that is being started is waited for by whoever starts it, and by nobody else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use carril_types::WorkerKey;
 use nix::sys::signal::{Signal, kill};
@@ -153,6 +154,37 @@ fn reap(pid: u32) {
         return;
     }
     let _ = waitpid(Pid::from_raw(pid as i32), Some(WaitPidFlag::WNOHANG));
+}
+
+/// What the processes of a session have used: CPU time, and memory now, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    pub time: Duration,
+    pub memory: u64,
+}
+
+/// What each of these sessions has used. Those of it that have ended are counted where their parent has collected them.
+pub fn sessions(wanted: &BTreeSet<u32>) -> BTreeMap<u32, Used> {
+    // SAFETY: both only answer a question.
+    let (ticks, page) =
+        unsafe { (nix::libc::sysconf(nix::libc::_SC_CLK_TCK), nix::libc::sysconf(nix::libc::_SC_PAGESIZE)) };
+    let mut all: BTreeMap<u32, Used> = BTreeMap::new();
+    let Ok(entries) = fs::read_dir("/proc") else { return all };
+    for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+        let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { continue };
+        let Some((_, fields)) = stat.rsplit_once(')') else { continue };
+        let fields: Vec<&str> = fields.split_whitespace().collect();
+        let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+        // As proc(5) counts them, without the first two: session, utime, stime, cutime, cstime, rss.
+        let Some(session) = number(3).map(|session| session as u32).filter(|session| wanted.contains(session)) else {
+            continue;
+        };
+        let spent: u64 = (11..15).filter_map(number).sum();
+        let used = all.entry(session).or_default();
+        used.time += Duration::from_millis(spent * 1000 / ticks.max(1) as u64);
+        used.memory += number(21).unwrap_or(0) * page.max(0) as u64;
+    }
+    all
 }
 
 fn processes() -> Vec<Process> {

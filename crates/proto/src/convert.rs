@@ -161,6 +161,9 @@ impl TryFrom<v1::WorkerCommand> for WorkerCommand {
         use v1::worker_command::Kind;
         match command.kind {
             Some(Kind::Python(runtime)) => Ok(WorkerCommand::Python(runtime.into())),
+            Some(Kind::Command(line)) if line.arguments.is_empty() => {
+                Err(Failure::new(ErrorCode::Internal, "a group came with an empty command line"))
+            }
             Some(Kind::Command(line)) => Ok(WorkerCommand::Command { arguments: line.arguments }),
             None => Err(Failure::new(ErrorCode::Internal, "a group came without a worker command")),
         }
@@ -199,7 +202,8 @@ kinds!(
     Started(WorkersStarted),
     Restarted(Restarted),
     Question(Question),
-    Trial(TrialChanged)
+    Trial(TrialChanged),
+    Standing(Standing)
 );
 kinds!(
     AgentOrder,
@@ -230,7 +234,9 @@ kinds!(
     Prepared(CheckpointPrepared),
     Uploaded(CheckpointUploaded),
     Halted(WorkerHalted),
-    Preempted(NodePreempted)
+    Preempted(NodePreempted),
+    Progressed(WorkerProgressed),
+    Usage(GroupUsage)
 );
 kinds!(
     WorkerMessage,
@@ -238,7 +244,8 @@ kinds!(
     Hello(WorkerHello),
     Ready(WorkerReady),
     Returned(WorkerReturned),
-    Failed(WorkerFailed)
+    Failed(WorkerFailed),
+    Progressed(WorkerProgressed)
 );
 kinds!(WorkerOrder, worker_order, Assignment(Assignment), Exit(Exit), Preempt(Preempt));
 

@@ -80,6 +80,12 @@ impl Client {
         self.inner.pid
     }
 
+    /// How the head panicked; None for one that lives or ended in another way.
+    #[getter]
+    fn head_panic(&self) -> Option<String> {
+        self.inner.panic()
+    }
+
     /// Returns at once: what fails here is only slower later.
     #[pyo3(signature = (executable, path, modules, script=None))]
     fn prepare(&self, executable: String, path: Vec<String>, modules: Vec<String>, script: Option<String>) {

@@ -1,7 +1,8 @@
-//! The one way in which a failure becomes an exception.
+//! The one way in which a failure becomes an exception, and a panic too.
 
 use carril_types::{ErrorCode, Failure};
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 pub fn raise(py: Python<'_>, failure: Failure) -> PyErr {
@@ -20,4 +21,17 @@ pub fn raise(py: Python<'_>, failure: Failure) -> PyErr {
 #[pyfunction]
 pub fn error_codes() -> Vec<(&'static str, &'static str, bool)> {
     ErrorCode::ALL.iter().map(|code| (code.name(), code.origin().name(), code.retryable())).collect()
+}
+
+/// A panic that comes to the boundary is raised as PyO3's `PanicException`, which passes `except Exception`. From here on it is one of our
+/// exceptions, whichever function it comes from.
+pub fn adopt_panics(py: Python<'_>) -> PyResult<()> {
+    let ours = py.import("carril.exceptions")?.getattr("Panic")?;
+    py.get_type::<PanicException>().setattr("__bases__", (ours,))
+}
+
+/// For the tests of the boundary.
+#[pyfunction]
+pub fn panic(message: &str) {
+    panic!("{message}");
 }

@@ -34,7 +34,12 @@ pub fn to_python(py: Python<'_>, event: Kind) -> PyResult<(&'static str, Bound<'
             dict.set_item("metrics", metrics(py, progress.metrics)?)?;
             dict.set_item("checkpoints", progress.checkpoints)?;
             dict.set_item("time_total_s", progress.time_total_s)?;
+            dict.set_item("saved", progress.saved)?;
             "progress"
+        }
+        Kind::Standing(standing) => {
+            standing_into(py, &dict, standing)?;
+            "standing"
         }
         Kind::Output(output) => {
             dict.set_item("rank", output.rank)?;
@@ -107,6 +112,7 @@ fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> 
     dict.set_item("iterations", ended.iterations)?;
     dict.set_item("seconds", ended.seconds)?;
     dict.set_item("timed_out", ended.timed_out)?;
+    dict.set_item("saved", ended.saved)?;
     let restarts = PyList::empty(py);
     for told in ended.restarts {
         let restart = PyDict::new(py);
@@ -114,6 +120,23 @@ fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> 
         restarts.append(restart)?;
     }
     dict.set_item("restarts", restarts)
+}
+
+fn standing_into(py: Python<'_>, dict: &Bound<'_, PyDict>, standing: v1::Standing) -> PyResult<()> {
+    dict.set_item("done", standing.done)?;
+    dict.set_item("total", standing.total)?;
+    dict.set_item("behind", standing.behind)?;
+    dict.set_item("reports_behind", standing.reports_behind)?;
+    let usage = standing.usage.map(|usage| {
+        let dict = PyDict::new(py);
+        dict.set_item("cpus", usage.cpus)?;
+        dict.set_item("memory", usage.memory)?;
+        dict.set_item("gpus", usage.gpus)?;
+        dict.set_item("gpu_percent", usage.gpu_percent)?;
+        dict.set_item("gpu_memory", usage.gpu_memory)?;
+        Ok::<_, PyErr>(dict)
+    });
+    dict.set_item("usage", usage.transpose()?)
 }
 
 fn restarted_into(dict: &Bound<'_, PyDict>, told: v1::Restarted) -> PyResult<()> {

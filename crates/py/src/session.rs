@@ -91,6 +91,10 @@ impl Session {
         &self.inner.assignment().function_path
     }
 
+    fn set_progress(&self, done: f64, total: f64) {
+        self.inner.set_progress(done, total);
+    }
+
     #[pyo3(signature = (stacks=false))]
     fn ready(&self, stacks: bool) {
         self.inner.ready(stacks);

@@ -218,6 +218,15 @@ impl World for SimNode {
         place.forget(what);
     }
 
+    fn descriptor_limit(&self) -> Option<u64> {
+        None
+    }
+
+    fn is_ending(&self, _: u32) -> bool {
+        // Not known: the head then waits for a cause behind a failure.
+        true
+    }
+
     fn halted(&mut self, _: u32) -> Option<bool> {
         None
     }

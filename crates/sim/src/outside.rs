@@ -52,6 +52,10 @@ impl Outside for SimOutside {
         self.kernel.now()
     }
 
+    fn clock(&self) -> Duration {
+        Duration::from_secs_f64(self.kernel.now())
+    }
+
     fn fresh_run_id(&mut self) -> RunId {
         RunId::new(format!("{:016x}", self.kernel.below(usize::MAX)))
     }
@@ -63,6 +67,10 @@ impl Outside for SimOutside {
 
     fn set_timer(&mut self, run: RunId, timer: Timer, after: Duration) {
         self.to_head(after.as_secs_f64(), move |head| head.on_timer(&run, timer));
+    }
+
+    fn set_journal_timer(&mut self, run: RunId, after: Duration) {
+        self.to_head(after.as_secs_f64(), move |head| head.on_journal_timer(&run));
     }
 
     fn set_progress_timer(&mut self, run: RunId, after: Duration) {
@@ -209,6 +217,10 @@ impl RunDisk for FusedRun {
     fn renew(&mut self, now: f64) -> Result<(), Failure> {
         self.burn();
         self.real.renew(now)
+    }
+
+    fn restore(&mut self) -> Result<bool, Failure> {
+        self.real.restore()
     }
 
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure> {

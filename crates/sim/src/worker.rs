@@ -79,7 +79,13 @@ impl Sim {
                     worker.assignment = Some(assignment);
                     worker.doing = Doing::Step;
                 }
-                let ready = v1::WorkerReady { worker: None, at: self.kernel.now(), pid: 1, stacks: false };
+                let ready = v1::WorkerReady {
+                    worker: None,
+                    at: self.kernel.now(),
+                    pid: 1,
+                    stacks: false,
+                    clock: self.kernel.now(),
+                };
                 if let Some(agent) = self.agent_mut(place, life) {
                     agent.on_worker_message(key, ready.into());
                 }
@@ -161,6 +167,7 @@ impl Sim {
             validation: (step % 4 == 3).then_some(task),
             sequence: step,
             at: self.kernel.now(),
+            clock: self.kernel.now(),
             metrics: Some(v1::ValueMap::default()),
             checkpoint: saves,
             ..Default::default()

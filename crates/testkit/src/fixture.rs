@@ -93,6 +93,8 @@ impl Fixture {
             metrics_reduce: Default::default(),
             share_devices: false,
             on_existing: OnExisting::Refuse,
+            other_config: Default::default(),
+            data: Default::default(),
             record: "{}".into(),
             threads_per_worker: 1.0,
             hang_timeout_s: None,
@@ -103,6 +105,7 @@ impl Fixture {
             failures: Default::default(),
             preemption_grace_s: 30.0,
             continues: None,
+            head_panic: None,
             validation: None,
             trial: None,
             parent: None,
@@ -147,7 +150,12 @@ impl Fixture {
                 }
                 Kind::Restarted(restarted) => end.restarts.push(restarted),
                 Kind::Ended(ended) => end.ended = ended,
-                Kind::Progress(_) | Kind::Failed(_) | Kind::Question(_) | Kind::Trial(_) | Kind::OfTrial(_) => {}
+                Kind::Progress(_)
+                | Kind::Standing(_)
+                | Kind::Failed(_)
+                | Kind::Question(_)
+                | Kind::Trial(_)
+                | Kind::OfTrial(_) => {}
             }
         }
     }

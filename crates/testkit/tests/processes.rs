@@ -63,7 +63,8 @@ async fn every_way_to_die_is_named_with_its_rank() {
         ("abort", ErrorCode::WorkerExited, "rank 1 failed: the worker process was ended by SIGABRT"),
         ("kill", ErrorCode::WorkerKilled, "rank 1 failed: the worker process was ended by SIGKILL"),
     ] {
-        let end = fixture.run(2, &["report", "1", "rank", "1", word, "barrier"]).await;
+        // The barrier is the proof that both ranks have reported when one of them dies.
+        let end = fixture.run(2, &["report", "1", "barrier", "rank", "1", word, "barrier"]).await;
         assert_eq!(failure(&end), (code, text));
         assert_eq!(end.reports.len(), 1, "what was reported before is kept");
         assert!(end.path.join("error.txt").exists() && end.path.join("error.json").exists());
@@ -87,7 +88,8 @@ async fn a_million_lines_before_an_exit_are_all_there() {
 async fn nothing_that_a_worker_started_outlives_it() {
     let fixture = fixture().await;
     for ending in [&["exit", "1"][..], &["kill"], &["report", "1"]] {
-        let mut behaviour = vec!["orphan", "child"];
+        // The barrier is the proof that both have started theirs when one of them ends.
+        let mut behaviour = vec!["orphan", "child", "barrier"];
         behaviour.extend(ending);
         let end = fixture.run(2, &behaviour).await;
         let children = children(&end);

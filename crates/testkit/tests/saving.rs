@@ -67,7 +67,8 @@ async fn a_disk_that_fails_at_any_call_costs_one_checkpoint_at_most() {
                 Ok(reply) => reply,
                 // The first calls take the run: it cannot begin without them.
                 Err(refused) => {
-                    assert_eq!(refused.code, ErrorCode::Storage, "{kind} at call {n}: {refused}");
+                    let code = if kind == "enospc" { ErrorCode::StorageRefused } else { ErrorCode::Storage };
+                    assert_eq!(refused.code, code, "{kind} at call {n}: {refused}");
                     assert!(fired(&log), "call {n} was made");
                     continue;
                 }
@@ -122,6 +123,8 @@ async fn a_worker_that_is_killed_at_any_call_loses_nothing_that_was_committed() 
         let head = Pid::from_raw(fixture.head.child.id() as i32);
         let meanwhile = async {
             wait_for(|| fired(&log)).await;
+            // The log is written before the signal: what goes on before it has stopped would stop for good.
+            wait_for(|| is_stopped(head)).await;
             let worker = worker_of(head);
             if let Some(worker) = worker {
                 kill(worker, Signal::SIGKILL).unwrap();
@@ -137,6 +140,11 @@ async fn a_worker_that_is_killed_at_any_call_loses_nothing_that_was_committed() 
         assert!(whole.starts_with(&before), "killed at call {n}: {before:?} before, {whole:?} after");
         assert!(worker.is_some() || end.ended.status == "finished", "{end:#?}");
     }
+}
+
+fn is_stopped(head: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{head}/status")).unwrap_or_default();
+    status.lines().any(|line| line.starts_with("State:") && line.contains("stopped"))
 }
 
 /// A test worker below the head.

@@ -87,6 +87,7 @@ codes! {
     Checkpoint = "checkpoint", Infrastructure, true;
     CheckpointConflict = "checkpoint-conflict", User, false;
     Storage = "storage", Infrastructure, true;
+    StorageRefused = "storage-refused", Infrastructure, false;
     Timeout = "timeout", Infrastructure, true;
     HeadLost = "head-lost", Infrastructure, true;
     AgentLost = "agent-lost", Infrastructure, true;

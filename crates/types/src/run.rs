@@ -89,6 +89,17 @@ pub enum OnExisting {
     Reuse,
 }
 
+/// What to do when a run is to resume with another config than it was started with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherConfig {
+    /// Say what differs.
+    #[default]
+    Warn,
+    /// Nobody has said that this is meant.
+    Refuse,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
@@ -105,6 +116,11 @@ pub struct RunSpec {
     pub share_devices: bool,
     #[serde(default)]
     pub on_existing: OnExisting,
+    #[serde(default)]
+    pub other_config: OtherConfig,
+    /// The data sets by name, in words that say which rows they have.
+    #[serde(default)]
+    pub data: BTreeMap<String, String>,
     /// JSON text of what was asked, for `run.json`.
     #[serde(default)]
     pub record: String,
@@ -130,6 +146,9 @@ pub struct RunSpec {
     /// The run whose head was lost, and which the same driver goes on with: what is left of its budgets is kept.
     #[serde(default)]
     pub continues: Option<String>,
+    /// The panic that the lost head ended with, where it could tell.
+    #[serde(default)]
+    pub head_panic: Option<String>,
     /// The blob with the function that checks checkpoints.
     #[serde(default)]
     pub validation: Option<String>,

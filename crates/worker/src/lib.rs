@@ -7,6 +7,7 @@ mod error;
 mod link;
 mod session;
 mod shield;
+mod title;
 
 pub use error::SessionError;
 pub use session::{ReportOptions, Saving, Session, stack_signal};

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carril_net::from_status;
 use carril_proto::v1;
@@ -17,6 +17,9 @@ use prost::Message;
 
 use crate::error::SessionError;
 use crate::link::{AGENT_LOST_EXIT, Link, put_blob};
+
+/// So often the agent is told how far the function is.
+const BETWEEN_PROGRESS: Duration = Duration::from_millis(200);
 
 #[derive(Clone, Debug, Default)]
 pub struct ReportOptions {
@@ -61,6 +64,8 @@ pub struct Session {
     latest: Mutex<Latest>,
     /// The function has asked, and was told that the machine is going.
     told_of_preemption: AtomicBool,
+    /// When the agent was last told how far the function is.
+    progressed: Mutex<Option<Instant>>,
 }
 
 enum Latest {
@@ -91,6 +96,7 @@ impl Session {
         let log = ReportLogWriter::open(Path::new(&assignment.report_log)).map_err(Failure::from)?;
         let latest = Some(assignment.latest_checkpoint.clone()).filter(|path| !path.is_empty());
         let reports = assignment.reports;
+        crate::title::show(&assignment.run_name, key.rank.0, assignment.world_size);
         Ok(Self {
             granted: AtomicU64::new(assignment.granted),
             free: AtomicU64::new(assignment.trial.as_ref().map_or(u64::MAX, |trial| trial.free)),
@@ -103,6 +109,7 @@ impl Session {
             collectives: AtomicU64::new(0),
             latest: Mutex::new(Latest::Known(latest)),
             told_of_preemption: AtomicBool::new(false),
+            progressed: Mutex::default(),
         })
     }
 
@@ -144,7 +151,13 @@ impl Session {
     /// The user's function begins now.
     /// With `stacks`, this process writes its stacks into the file `CARRIL_STACKS` on the signal `stack_signal`.
     pub fn ready(&self, stacks: bool) {
-        self.link.send(v1::WorkerReady { worker: None, at: unix_time(), pid: std::process::id(), stacks });
+        self.link.send(v1::WorkerReady {
+            worker: None,
+            at: unix_time(),
+            pid: std::process::id(),
+            stacks,
+            clock: clock(),
+        });
     }
 
     /// Whether the next report must wait for slower ranks first (`wait_for_room`).
@@ -168,6 +181,7 @@ impl Session {
         let report = v1::Report {
             sequence,
             at: unix_time(),
+            clock: clock(),
             metrics: Some(metrics.into()),
             checkpoint: options.checkpoint.is_some(),
             checkpoint_name: options.name.clone().unwrap_or_default(),
@@ -189,6 +203,16 @@ impl Session {
 
     pub fn set_data_position(&self, position: String) {
         *self.data_position.lock().unwrap_or_else(PoisonError::into_inner) = position;
+    }
+
+    /// How far the function is: so much is done of so much. It may be said at every step: only now and then somebody is told.
+    pub fn set_progress(&self, done: f64, total: f64) {
+        let mut last = self.progressed.lock().unwrap_or_else(PoisonError::into_inner);
+        if done < total && last.is_some_and(|last| last.elapsed() < BETWEEN_PROGRESS) {
+            return;
+        }
+        *last = Some(Instant::now());
+        self.link.send(v1::WorkerProgressed { worker: None, done, total });
     }
 
     /// Has the files for the next report taken; returns when the caller may do with them what it wants.
@@ -302,7 +326,7 @@ impl Session {
     }
 
     pub fn failed(&self, failure: WorkerFailure) {
-        self.link.send(v1::WorkerFailed { worker: None, failure: Some(failure.into()) });
+        self.link.send(v1::WorkerFailed { worker: None, failure: Some(failure.into()), ..Default::default() });
     }
 
     /// Whether the agent has told this process to go, now or within that time.
@@ -335,6 +359,14 @@ fn redirect_output(path: &Path) -> std::io::Result<()> {
     nix::unistd::dup2_stdout(&file)?;
     nix::unistd::dup2_stderr(&file)?;
     Ok(())
+}
+
+/// The time since a moment that all processes of this host share, in seconds, whatever is done to the system's clock.
+fn clock() -> f64 {
+    let mut time = nix::libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is there as long as the call lasts.
+    unsafe { nix::libc::clock_gettime(nix::libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn unix_time() -> f64 {

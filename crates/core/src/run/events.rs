@@ -34,6 +34,8 @@ pub enum Event<R> {
     Placed,
     /// The group can never be placed, or its files cannot be made.
     Refused(Failure),
+    /// What no restart mends: the journal cannot be written, or an agent and this head do not understand each other.
+    Broken(Failure),
     /// `how` says by which way, and why not by the usual one.
     WorkerStarted {
         rank: Rank,
@@ -86,7 +88,11 @@ pub enum Event<R> {
         value: Option<String>,
         preempted: bool,
     },
-    WorkerFailed(WorkerFailure),
+    /// `alone`: no other process of the group was ending when the function failed, so that it did not fail because of one.
+    WorkerFailed {
+        failure: WorkerFailure,
+        alone: bool,
+    },
     WorkerExited {
         rank: Rank,
         exit: ExitStatus,
@@ -231,6 +237,20 @@ pub struct Ending {
     pub return_values: Vec<Option<String>>,
     /// It was preempted, and no last checkpoint came in the time that there was.
     pub timed_out: bool,
+}
+
+impl Ending {
+    /// For a failure that is no rank's own.
+    pub(super) fn of_failure(failure: Failure) -> Self {
+        Self {
+            status: RunStatus::Failed,
+            headline: failure.message.clone(),
+            failure: Some(failure),
+            failures: Vec::new(),
+            return_values: Vec::new(),
+            timed_out: false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -30,6 +30,7 @@ impl<R> RunMachine<R> {
             }
         }
         self.commit_collated(out);
+        self.stop_if_caught_up(out);
     }
 
     pub(super) fn commit_collated(&mut self, out: &mut Outcome<R>) {

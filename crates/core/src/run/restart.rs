@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use carril_types::{Attempt, Failure, Rank, Restart, RunStatus, WorkerFailure};
 
-use super::{Command, Counts, Ending, Outcome, RunMachine, State, Then, Timer, WorkerState};
+use super::{Command, Counts, Ending, GATHER, Outcome, RunMachine, State, Then, Timer, WorkerState};
 use crate::budget::Verdict;
 use crate::collate::Collator;
 use crate::retention::Kept;
@@ -84,8 +84,8 @@ impl<R> RunMachine<R> {
         }
         let reports = newest.as_ref().map_or(0, |(iteration, _)| *iteration);
         out.reason = match &newest {
-            Some((iteration, path)) => format!("goes on after report {iteration} from `{path}`"),
-            None => "begins anew: there is no checkpoint".to_owned(),
+            Some((iteration, path)) => format!("resumes after report {iteration} from `{path}`"),
+            None => "starts over: there is no checkpoint".to_owned(),
         };
         self.validations.keep(|iteration| kept.iter().any(|kept| kept.iteration == iteration));
         self.checkpoints.found(newest, kept);
@@ -110,7 +110,7 @@ impl<R> RunMachine<R> {
             let told = self.workers[rank.index()].is_told();
             self.mark_gone(*rank);
             if !told {
-                self.on_worker_failed(WorkerFailure::of_process(*rank, failure.clone(), String::new()), out);
+                self.on_worker_failed(WorkerFailure::of_process(*rank, failure.clone(), String::new()), GATHER, out);
             }
         }
         self.stop_if_all_told(out);

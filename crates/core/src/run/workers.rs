@@ -1,9 +1,11 @@
 //! What the run hears of its workers: their places, their starts, their waits, and how each of them ends.
 
-use carril_types::{ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+use std::time::Duration;
 
-use super::{Command, Ending, GATHER, Outcome, RunMachine, State, Timer, WorkerState, release};
-use crate::waits::{Wait, WaitKind};
+use carril_types::{ErrorCode, ExitStatus, Failure, Rank, RunStatus, WorkerFailure};
+
+use super::{Command, Ending, GATHER, OTHER_END, Outcome, RunMachine, State, Timer, WorkerState, release};
+use crate::waits::{Wait, WaitKind, ranks_text};
 
 impl<R> RunMachine<R> {
     pub(super) fn on_placed(&mut self, out: &mut Outcome<R>) {
@@ -20,16 +22,8 @@ impl<R> RunMachine<R> {
 
     pub(super) fn on_refused(&mut self, failure: Failure, out: &mut Outcome<R>) {
         out.reason.clone_from(&failure.message);
-        let ending = Ending {
-            status: RunStatus::Failed,
-            headline: failure.message.clone(),
-            failure: Some(failure),
-            failures: Vec::new(),
-            return_values: Vec::new(),
-            timed_out: false,
-        };
         self.state = State::Ended;
-        out.commands.push(Command::EndRun(ending));
+        out.commands.push(Command::EndRun(Ending::of_failure(failure)));
     }
 
     pub(super) fn on_worker_started(&mut self, rank: Rank) {
@@ -82,9 +76,16 @@ impl<R> RunMachine<R> {
         self.commit_collated(out);
         self.fail_if_hopeless(out);
         self.finish_if_returned(out);
+        if self.state == State::Gathering {
+            // Its connections are closed before its return is told.
+            let failures = std::mem::take(&mut self.failures);
+            self.failures = failures.into_iter().map(|failure| self.named_after_the_returned(failure)).collect();
+            self.stop_if_all_told(out);
+        }
     }
 
-    pub(super) fn on_worker_failed(&mut self, failure: WorkerFailure, out: &mut Outcome<R>) {
+    /// `patience` is how long it is waited for a cause behind it; at zero there can be none.
+    pub(super) fn on_worker_failed(&mut self, failure: WorkerFailure, patience: Duration, out: &mut Outcome<R>) {
         let rank = failure.rank;
         match self.workers[rank.index()] {
             WorkerState::Failed => return,
@@ -92,6 +93,9 @@ impl<R> RunMachine<R> {
             _ => self.move_worker(rank, WorkerState::Failed),
         }
         self.waits.leave(rank);
+        // A connection that broke has a cause at its other end, which is told of in a moment.
+        let patience = if is_broken_collective(&failure) { OTHER_END } else { patience };
+        let failure = self.named_after_the_returned(failure);
         out.reason = failure.headline();
         match self.state {
             State::Gathering => {
@@ -100,16 +104,48 @@ impl<R> RunMachine<R> {
                 // For the memory that one has taken the kernel may end another, and that one may be gone sooner.
                 let hungrier = first.peak_memory > 0 && failure.peak_memory > first.peak_memory;
                 self.failures.insert(if silent || hungrier { 0 } else { self.failures.len() }, failure);
+                if silent && patience.is_zero() {
+                    let why = out.reason.clone();
+                    return self.stop_after_failure(&why, out);
+                }
             }
             State::Stopping(_) | State::Restarting | State::Ended => {}
             State::Waiting | State::Starting | State::Running => {
                 self.failures.push(failure);
                 self.state = State::Gathering;
                 out.commands.push(Command::ChangeStatus(RunStatus::Stopping));
-                out.commands.push(Command::SetTimer { timer: Timer::Gather(self.attempt), after: GATHER });
+                if patience.is_zero() {
+                    let why = out.reason.clone();
+                    return self.stop_after_failure(&why, out);
+                }
+                out.commands.push(Command::SetTimer { timer: Timer::Gather(self.attempt), after: patience });
             }
         }
         self.stop_if_all_told(out);
+    }
+
+    /// Whoever waited only for the reports that a dead rank had made waits no longer when they are there.
+    pub(super) fn stop_if_caught_up(&mut self, out: &mut Outcome<R>) {
+        if self.state == State::Gathering && self.ahead.is_some_and(|rank| !self.collator.is_ahead(rank)) {
+            let why = self.failures[0].headline();
+            self.stop_after_failure(&why, out);
+        }
+    }
+
+    /// A collective of torch that is broken off says which connection was closed, and not that the rank at its other end had
+    /// simply returned.
+    fn named_after_the_returned(&self, mut failure: WorkerFailure) -> WorkerFailure {
+        if self.counts.returned == 0 || !is_broken_collective(&failure) {
+            return failure;
+        }
+        let returned = (0..).zip(&self.workers).filter(|(_, state)| **state == WorkerState::Returned);
+        let returned: Vec<Rank> = returned.map(|(rank, _)| Rank(rank)).collect();
+        let (who, text) = (ranks_text(&returned), &failure.failure.message);
+        let message = format!("{who} returned while this rank waited in a collective of torch ({text})");
+        failure.failure = Failure::new(ErrorCode::CollectiveMismatch, message)
+            .hint("every rank must make the same collective calls: see that all have equally many batches")
+            .hint("`torch.distributed.algorithms.join.Join` is for ranks with unequal data");
+        failure
     }
 
     pub(super) fn on_worker_exited(&mut self, exit: ExitStatus, failure: WorkerFailure, out: &mut Outcome<R>) {
@@ -120,10 +156,21 @@ impl<R> RunMachine<R> {
         }
         self.mark_gone(rank);
         if !before.is_told() && !matches!(self.state, State::Stopping(_)) {
-            self.on_worker_failed(failure, out);
+            // What the others saw of its end comes after it. Only the kernel may have ended the wrong one for its memory.
+            self.ahead = Some(rank).filter(|rank| failure.peak_memory == 0 && self.collator.is_ahead(*rank));
+            let patience = if failure.peak_memory > 0 || self.ahead.is_some() { GATHER } else { Duration::ZERO };
+            self.on_worker_failed(failure, patience, out);
         } else if before == WorkerState::Returned && exit != ExitStatus::Code(0) && self.is_finishing() {
             out.commands.push(Command::Warn(format!("rank {rank} returned, and its process then ended with {exit}")));
         }
         self.stop_if_all_told(out);
     }
+}
+
+fn is_broken_collective(failure: &WorkerFailure) -> bool {
+    let text = failure.failure.message.to_ascii_lowercase();
+    let broken = ["connection closed", "connection reset", "broken pipe", "remote process exited", "gloo"];
+    failure.failure.code == ErrorCode::UserException
+        && failure.traceback.contains("torch/distributed/")
+        && broken.iter().any(|words| text.contains(words))
 }

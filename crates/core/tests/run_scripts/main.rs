@@ -173,12 +173,12 @@ fn a_run_finishes_when_every_rank_returned_and_is_gone() {
 #[test]
 fn the_first_failure_is_the_cause_and_the_others_stand_behind_it() {
     let mut script = Script::running(3);
-    let commands = script.tell(Event::WorkerFailed(failed(1, "bad learning rate")));
+    let commands = script.tell(Event::WorkerFailed { failure: failed(1, "bad learning rate"), alone: true });
     assert!(matches!(
         &commands[..],
         [Command::ChangeStatus(RunStatus::Stopping), Command::SetTimer { timer: Timer::Gather(_), .. }]
     ));
-    assert_eq!(script.tell(Event::WorkerFailed(failed(0, "connection closed by peer"))), []);
+    assert_eq!(script.tell(Event::WorkerFailed { failure: failed(0, "connection closed by peer"), alone: true }), []);
     let commands = script.tell(Event::TimerFired(Timer::Gather(Attempt(0))));
     assert_eq!(stop(&commands), Some(Duration::ZERO), "the rest cannot help any more");
     for rank in 0..2 {
@@ -194,8 +194,8 @@ fn the_first_failure_is_the_cause_and_the_others_stand_behind_it() {
 #[test]
 fn when_every_rank_has_failed_nobody_is_waited_for() {
     let mut script = Script::running(2);
-    script.tell(Event::WorkerFailed(failed(0, "the same")));
-    let commands = script.tell(Event::WorkerFailed(failed(1, "the same")));
+    script.tell(Event::WorkerFailed { failure: failed(0, "the same"), alone: true });
+    let commands = script.tell(Event::WorkerFailed { failure: failed(1, "the same"), alone: true });
     assert_eq!(stop(&commands), Some(Duration::ZERO));
 }
 
@@ -257,12 +257,95 @@ fn a_checkpoint_without_a_rank_that_returned_is_an_error_that_names_both() {
     assert!(outcome.reason.contains("rank 1") && outcome.reason.contains("rank 0 returned"), "{}", outcome.reason);
 }
 
+/// How long the other ranks have to tell of what they saw.
+fn gathers(commands: &[Command<&'static str>]) -> Option<Duration> {
+    commands.iter().find_map(|command| match command {
+        Command::SetTimer { timer: Timer::Gather(_), after } => Some(*after),
+        _ => None,
+    })
+}
+
+#[test]
+fn nobody_is_waited_for_where_the_cause_is_certain() {
+    for exit in [ExitStatus::Signal(9), ExitStatus::Code(1), ExitStatus::Signal(11)] {
+        let mut script = Script::running(2);
+        assert_eq!(stop(&script.exits(1, exit)), Some(Duration::ZERO), "{exit}");
+    }
+    let mut script = Script::running(2);
+    let commands = script.tell(Event::WorkerFailed { failure: failed(1, "mistake"), alone: true });
+    let patience = gathers(&commands).expect("the other ranks may have failed in the same way");
+    assert!(patience <= Duration::from_millis(30), "{patience:?}");
+    // The other rank may still bring the report that this one has made.
+    let mut script = Script::running(2);
+    script.report(1, 0);
+    let commands = script.tell(Event::WorkerFailed { failure: failed(1, "mistake"), alone: true });
+    assert!(gathers(&commands).is_some_and(|patience| patience >= Duration::from_millis(100)));
+    // So it is with one that died, and then nobody is waited for any longer.
+    let mut script = Script::running(2);
+    script.report(1, 0);
+    assert!(gathers(&script.exits(1, ExitStatus::Code(3))).is_some());
+    assert_eq!(stop(&script.report(0, 0)), Some(Duration::ZERO));
+    // For the memory that one has taken the kernel may have ended another one first.
+    let mut script = Script::running(2);
+    assert!(gathers(&script.runs_out_of_memory(1, 1 << 20)).is_some());
+}
+
+#[test]
+fn what_no_restart_mends_ends_the_run_whatever_the_budgets_say() {
+    let broken = || Event::Broken(Failure::new(ErrorCode::Storage, "the journal cannot be written"));
+    let mut script = Script::running(1);
+    assert_eq!(stop(&script.tell(broken())), Some(Duration::ZERO));
+    assert!(ending(&script.tell(broken())).is_none(), "RUN-1: not before the process is gone");
+    let commands = script.exits(0, ExitStatus::Signal(9));
+    assert_eq!(ending(&commands).unwrap().headline, "the journal cannot be written");
+    // An ending that was decided before stays.
+    let mut script = Script::running(1);
+    script.returns(0);
+    script.tell(broken());
+    assert_eq!(ending(&script.exits(0, ExitStatus::Code(0))).unwrap().status, RunStatus::Finished);
+}
+
+#[test]
+fn a_rank_that_returned_is_named_where_torch_says_only_that_a_connection_was_closed() {
+    let of_torch = |message: &str| WorkerFailure {
+        exception_type: "RuntimeError".into(),
+        traceback: "File \"/v/site-packages/torch/distributed/distributed_c10d.py\", line 3 in all_reduce".into(),
+        ..failed(0, message)
+    };
+    let gloo = "[/gloo/transport/tcp/pair.cc:538] Connection closed by peer [127.0.0.1]:5";
+    let mut script = Script::running(2);
+    script.returns(1);
+    let outcome = script.tell_with_reason(Event::WorkerFailed { failure: of_torch(gloo), alone: true });
+    let named = "rank 0 failed: RuntimeError: rank 1 returned while this rank waited in a collective of torch";
+    assert!(outcome.reason.starts_with(named), "{}", outcome.reason);
+    // The connections of the one that returns are closed before that is told.
+    let mut script = Script::running(2);
+    let commands = script.tell(Event::WorkerFailed { failure: of_torch(gloo), alone: true });
+    assert!(gathers(&commands).unwrap() >= Duration::from_millis(100), "{commands:?}");
+    let commands = script.returns(1);
+    assert_eq!(stop(&commands), Some(Duration::ZERO), "everybody has told");
+    script.exits(1, ExitStatus::Code(0));
+    let ended = script.exits(0, ExitStatus::Code(1));
+    assert!(ending(&ended).unwrap().headline.starts_with(named), "{ended:?}");
+    // Where nobody has returned, or the mistake is another one, it is the function's own.
+    for (returned, failure) in [(false, of_torch(gloo)), (true, of_torch("bad shape")), (true, failed(0, gloo))] {
+        let mut script = Script::running(2);
+        if returned {
+            script.returns(1);
+        }
+        let outcome = script.tell_with_reason(Event::WorkerFailed { failure, alone: true });
+        assert!(!outcome.reason.contains("returned while"), "{}", outcome.reason);
+    }
+}
+
 #[test]
 fn a_process_that_died_without_a_word_is_the_cause_of_what_was_heard_first() {
     let mut script = Script::running(3);
-    script.tell(Event::WorkerFailed(failed(2, "connection reset by peer")));
-    script.exits(1, ExitStatus::Signal(9));
-    script.tell(Event::WorkerFailed(failed(0, "connection reset by peer")));
+    let commands = script.tell(Event::WorkerFailed { failure: failed(2, "connection reset by peer"), alone: false });
+    let patience = gathers(&commands).expect("RUN-2: another process was ending, and may be the cause");
+    assert!(patience >= Duration::from_millis(100), "{patience:?}");
+    assert_eq!(stop(&script.exits(1, ExitStatus::Signal(9))), Some(Duration::ZERO), "that was it");
+    script.tell(Event::WorkerFailed { failure: failed(0, "connection reset by peer"), alone: false });
     script.exits(0, ExitStatus::Code(1));
     let commands = script.exits(2, ExitStatus::Code(1));
     let ending = ending(&commands).unwrap();
@@ -271,7 +354,7 @@ fn a_process_that_died_without_a_word_is_the_cause_of_what_was_heard_first() {
         "{}",
         ending.headline
     );
-    assert_eq!(ending.failures.iter().map(|failure| failure.rank.0).collect::<Vec<_>>(), [1, 2, 0]);
+    assert_eq!(ending.failures.iter().map(|failure| failure.rank.0).collect::<Vec<_>>(), [1, 2]);
 }
 
 #[test]

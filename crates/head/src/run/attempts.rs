@@ -1,8 +1,10 @@
 //! From one attempt of a run to the next.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use carril_core::{Budget, Event, FailureRule, Infrastructure, Limit, Verdict};
+use carril_core::{Budget, Event, FailureRule, Infrastructure, Limit, Verdict, alike};
 use carril_proto::v1;
 use carril_store::{Fact, History};
 use carril_types::{Attempt, ErrorCode, Failure, NodeId, Rank, Restart, RunSpec};
@@ -26,7 +28,8 @@ impl Run {
         };
         self.tell_set_aside(std::mem::take(&mut found.set_aside), outside);
         self.saving.begin_anew(&self.location, found);
-        self.automatic.begin_anew(outside.now(), self.saving.reached());
+        self.automatic.begin_anew(outside.clock(), self.saving.reached());
+        self.tell_resumed(self.machine.attempt(), outside);
         let newest = self.saving.newest().map(|newest| (newest.iteration, newest.path.clone()));
         let kept = scores(&self.spec, &self.saving);
         self.decide(Event::LatestFound { newest, kept }, outside);
@@ -34,7 +37,7 @@ impl Run {
 
     /// Whether nothing of an attempt that an earlier head has lost sight of can still be running: each of its nodes has
     /// come back, and has stopped what it had, or is followed by a new one of its name, or its lease is over.
-    pub fn is_free(&self, nodes: &BTreeMap<NodeId, v1::Node>, now: f64) -> bool {
+    pub fn is_free(&self, nodes: &BTreeMap<NodeId, Arc<v1::Node>>, now: Duration) -> bool {
         let (earlier, until) = &self.earlier;
         now >= *until || earlier.iter().all(|lost| nodes.keys().any(|node| is_same_place(lost, node)))
     }
@@ -44,7 +47,7 @@ impl Run {
     }
 
     /// When that is so at the latest; `None` where nothing was running.
-    pub fn free_at(&self) -> Option<f64> {
+    pub fn free_at(&self) -> Option<Duration> {
         let (earlier, until) = &self.earlier;
         (!earlier.is_empty()).then_some(*until)
     }
@@ -69,7 +72,26 @@ impl Run {
         }
         let failure = Failure::new(ErrorCode::AgentLost, format!("node `{node}` is lost: {why}"));
         self.reject_uploads_of(node, &failure, outside);
+        self.stacks_without(node, outside);
         self.decide(Event::NodeLost { ranks, failure }, outside);
+    }
+
+    /// Says from where the next attempt begins; false for the first one of all.
+    pub(super) fn tell_resumed(&mut self, attempts: Attempt, outside: &mut dyn Outside) -> bool {
+        let (state, reason) = match self.saving.newest() {
+            Some(newest) => {
+                let name = newest.path.trim_end_matches('/').rsplit('/').next().unwrap_or(&newest.path);
+                ("resuming", format!("after report {} from {name}", newest.iteration))
+            }
+            None if attempts > Attempt(0) => ("starting over", "no checkpoint was saved".to_owned()),
+            None => return false,
+        };
+        let event = if state == "resuming" { "Resumed" } else { "StartedOver" };
+        self.journal(event.into(), reason.clone(), Vec::new(), outside);
+        if self.trial.is_none() {
+            self.publish(v1::StateChanged { state: state.into(), reason }, outside);
+        }
+        true
     }
 
     pub(super) fn tell_set_aside(&mut self, set_aside: Vec<(String, String)>, outside: &mut dyn Outside) {
@@ -99,7 +121,10 @@ pub(crate) fn budget_of(spec: &RunSpec, history: &History, reports: u64) -> Resu
     for (_, restart) in &history.restarts {
         budget.charge(&Failure::new(restart.code, &*restart.headline), &restart.headline, restart.reports);
     }
-    let failure = Failure::new(ErrorCode::HeadLost, "the head was lost and was started again");
+    let failure = match &spec.head_panic {
+        Some(panic) => panicked(panic, history)?,
+        None => Failure::new(ErrorCode::HeadLost, "the head was lost and was started again"),
+    };
     match budget.charge(&failure, &failure.message, reports) {
         Verdict::Restart(why) => {
             let reason = format!("{} ({why})", failure.message);
@@ -108,6 +133,20 @@ pub(crate) fn budget_of(spec: &RunSpec, history: &History, reports: u64) -> Resu
         }
         Verdict::End(why) => Err(Failure { message: format!("{} once too often: {why}", failure.message), ..failure }),
     }
+}
+
+/// A head that panicked may panic again for the same run: not for ever, whatever the budget says.
+const SAME_PANICS: usize = 3;
+
+fn panicked(panic: &str, history: &History) -> Result<Failure, Failure> {
+    let failure = Failure::new(ErrorCode::HeadLost, format!("the head panicked and was started again: {panic}"));
+    let same = |restart: &Restart| alike(&restart.headline) == alike(&failure.message);
+    if history.restarts.iter().filter(|(_, restart)| same(restart)).count() + 1 < SAME_PANICS {
+        return Ok(failure);
+    }
+    let message = format!("the head panicked {SAME_PANICS} times in the same way: {panic}");
+    let bug = "this is a bug in carril: please report it with the run's `journal` directory";
+    Err(Failure::new(ErrorCode::Internal, message).hint(bug))
 }
 
 fn rule_of(spec: &RunSpec) -> FailureRule {

@@ -1,28 +1,32 @@
 //! The end of a run, and what keeps its files elsewhere up to date until then.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use carril_core::Ending;
 use carril_proto::v1;
-use carril_types::{Failure, RunStatus, Value};
+use carril_types::{Failure, RunStatus, Value, WorkerCommand};
 
 use super::Run;
 use crate::mirror::Mirror;
 use crate::outside::{Closed, Outside};
 use crate::words::error_files;
 
-/// How often the owner's record is renewed, and the storage elsewhere brought up to date.
-pub(super) const UPKEEP_EVERY: Duration = Duration::from_secs(10);
+/// How often the run's files are looked after.
+pub(super) const UPKEEP_EVERY: Duration = Duration::from_secs(2);
+/// How often the owner's record is renewed, and the storage elsewhere brought up to date: each so many times.
+const RENEW_EACH: u32 = 5;
 
 impl Run {
     pub(super) fn end(&mut self, ending: Ending, outside: &mut dyn Outside) {
         self.status = (ending.status, ending.headline.clone());
-        self.stack_askers.clear();
+        self.forget_stacks();
         let now = outside.now();
+        self.restore_files(outside);
         let error = (ending.status != RunStatus::Finished).then(|| error_files(&ending));
-        if let Err(failure) = self.disk.end(ending.status, now, error) {
-            self.publish(v1::Warning { text: failure.message }, outside);
-        }
+        self.write_records();
+        let ended = self.disk.end(ending.status, now, error);
+        self.written(ended, outside);
         self.disk = Box::new(Closed);
         if let Some(last) = &mut self.last {
             // Only now is it known to be the last. A key of the user's own is left alone.
@@ -48,9 +52,10 @@ impl Run {
             checkpoints: self.kept_checkpoints(),
             return_values: ending.return_values.into_iter().map(Option::unwrap_or_default).collect(),
             iterations: self.iterations,
-            seconds: self.automatic.seconds(now),
+            seconds: self.automatic.seconds(outside.clock()),
             restarts: self.restarts.clone(),
             timed_out: ending.timed_out,
+            saved: self.saving.saved,
         });
         self.finish(outside);
     }
@@ -76,11 +81,21 @@ impl Run {
         self.ended = true;
         self.storage = None;
         self.drop_checkpoint(None, outside);
+        self.let_go();
         if self.checks_for.is_some() {
             self.outcome = Some(ending);
         } else {
             self.publish(ending, outside);
         }
+    }
+
+    /// A head remembers many runs that have ended: of each only what is still told of it.
+    fn let_go(&mut self) {
+        self.machine.let_go();
+        (self.environment, self.config) = (Vec::new(), Value::None);
+        self.spec.record = String::new();
+        self.spec.worker = WorkerCommand::Command { arguments: Vec::new() };
+        (self.restarts, self.deferred, self.behind) = (Vec::new(), VecDeque::new(), None);
     }
 
     pub(crate) fn take_mirror(&mut self) -> Option<Mirror> {
@@ -119,14 +134,56 @@ impl Run {
         self.tell_ending(outside);
     }
 
+    /// Finds out whether the run's files are where they were, and makes them again where they are not.
+    pub(super) fn restore_files(&mut self, outside: &mut dyn Outside) {
+        match self.disk.restore() {
+            Ok(false) => {}
+            Ok(true) => {
+                let gone = self.forget_missing_checkpoints();
+                let mut text = format!(
+                    "the run's directory `{}` was moved, removed or unmounted while the run was going on: its files are written there again",
+                    self.path.display()
+                );
+                if !gone.is_empty() {
+                    text.push_str(&format!(", and these checkpoints are not there any more: {}", gone.join(", ")));
+                }
+                self.journal("FilesRestored".into(), text.clone(), Vec::new(), outside);
+                self.publish(v1::Warning { text }, outside);
+            }
+            Err(failure) => self.written(Err(failure), outside),
+        }
+    }
+
+    /// Says once that the run's files cannot be written, and once that they can be again, however often it was tried.
+    pub(crate) fn written(&mut self, result: Result<(), Failure>, outside: &mut dyn Outside) {
+        match result {
+            Err(failure) => {
+                self.unwritten += 1;
+                if self.unwritten == 1 {
+                    let text = format!("{}; what is missing is written as soon as that is possible", failure.message);
+                    self.publish(v1::Warning { text }, outside);
+                }
+            }
+            Ok(()) if self.unwritten > 0 => {
+                let tries = std::mem::take(&mut self.unwritten);
+                let text = format!("the run's files are complete again, after {tries} tries that failed");
+                self.publish(v1::Warning { text }, outside);
+            }
+            Ok(()) => {}
+        }
+    }
+
     pub fn on_upkeep_due(&mut self, outside: &mut dyn Outside) {
         if self.ended || self.ending.is_some() {
             return;
         }
-        if let Err(failure) = self.disk.renew(outside.now()) {
-            self.publish(v1::Warning { text: failure.message }, outside);
+        self.restore_files(outside);
+        self.upkeeps = self.upkeeps.wrapping_add(1);
+        if self.upkeeps.is_multiple_of(RENEW_EACH) {
+            let renewed = self.disk.renew(outside.now());
+            self.written(renewed, outside);
+            self.mirror_if_due(outside);
         }
-        self.mirror_if_due(outside);
         outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
     }
 }

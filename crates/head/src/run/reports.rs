@@ -10,12 +10,13 @@ use super::Run;
 use crate::outside::Outside;
 use crate::saving::Saving;
 
-/// Watchers that do not want every report are told of the last one this often, in seconds.
-const PROGRESS_EVERY: f64 = 0.1;
+/// Watchers that do not want every report are told of the last one this often.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
 /// A report as it travels through the core: opaque to it.
 pub(crate) struct RankReport {
     at: f64,
+    clock: f64,
     metrics: Metrics,
     checkpoint_name: String,
     data_position: String,
@@ -27,6 +28,7 @@ pub(crate) struct RankReport {
 
 impl Run {
     pub(super) fn on_report(&mut self, rank: Rank, report: v1::Report, outside: &mut dyn Outside) {
+        self.standing.reported(rank, outside.now());
         let event = Event::Reported {
             rank,
             sequence: report.sequence,
@@ -38,6 +40,7 @@ impl Run {
             validate: self.spec.validation.is_some() && report.validation.is_some(),
             report: RankReport {
                 at: report.at,
+                clock: report.clock,
                 metrics: report.metrics.unwrap_or_default().into(),
                 checkpoint_name: report.checkpoint_name,
                 data_position: report.data_position,
@@ -60,8 +63,9 @@ impl Run {
         // A report that is only for its checkpoint has the metrics of the one before.
         let before = self.last.clone().filter(|_| silent);
         let metrics = before.or_else(|| reduced(&by_rank, &self.spec));
-        let at = by_rank.iter().flatten().next().map_or(0.0, |report| report.at);
-        let mut automatic = if silent { Metrics::default() } else { self.automatic.fields(iteration, at, false) };
+        let (at, clock) = by_rank.iter().flatten().next().map_or((0.0, 0.0), |report| (report.at, report.clock));
+        let mut automatic =
+            if silent { Metrics::default() } else { self.automatic.fields(iteration, at, clock, false) };
         if checkpoint {
             let mut given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
             let name = self.saving.begin(iteration, given.find(|name| !name.is_empty()));
@@ -113,7 +117,7 @@ impl Run {
             self.last_by_rank[rank].clone_from(&report.metrics);
         }
         if let Err(failure) = result {
-            self.publish(v1::Warning { text: failure.message }, outside);
+            self.written(Err(failure), outside);
         }
     }
 
@@ -136,11 +140,12 @@ impl Run {
         if self.trial.is_some() {
             return;
         }
-        if outside.now() - self.last_progress >= PROGRESS_EVERY {
+        let now = outside.clock();
+        if self.last_progress.is_none_or(|last| now.saturating_sub(last) >= PROGRESS_EVERY) {
             self.publish_progress(outside);
         } else if !std::mem::replace(&mut self.progress_due, true) {
             // The last report of a burst is shown too, a moment later.
-            outside.set_progress_timer(self.id.clone(), Duration::from_secs_f64(PROGRESS_EVERY));
+            outside.set_progress_timer(self.id.clone(), PROGRESS_EVERY);
         }
     }
 
@@ -152,13 +157,14 @@ impl Run {
     }
 
     fn publish_progress(&mut self, outside: &mut dyn Outside) {
-        let now = outside.now();
-        self.last_progress = now;
+        let now = outside.clock();
+        self.last_progress = Some(now);
         let event = v1::Progress {
             iteration: self.iterations,
             metrics: self.last.clone().map(Into::into),
             checkpoints: self.saving.count() as u64,
             time_total_s: self.automatic.seconds(now),
+            saved: self.saving.saved,
         };
         self.publish(event, outside);
     }

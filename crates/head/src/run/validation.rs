@@ -85,7 +85,9 @@ impl Run {
             hang_timeout_s: None,
             failures: FailureSpec { max_infrastructure_failures: Some(MACHINES), ..FailureSpec::default() },
             continues: None,
+            head_panic: None,
             validation: None,
+            data: Default::default(),
             ..self.spec.clone()
         };
         let told = serde_json::json!({ "checkpoint": stored.checkpoint.path, "arguments": task.arguments });

@@ -65,7 +65,8 @@ fn run(workers: u32) -> usize {
         });
     }
     let failure = Failure::new(ErrorCode::UserException, "one failure");
-    tell(Event::WorkerFailed(WorkerFailure::of_process(Rank(workers / 2), failure, String::new())));
+    let failure = WorkerFailure::of_process(Rank(workers / 2), failure, String::new());
+    tell(Event::WorkerFailed { failure, alone: true });
     tell(Event::TimerFired(Timer::Gather(Attempt(0))));
     ranks().for_each(|rank| {
         tell(Event::WorkerExited {

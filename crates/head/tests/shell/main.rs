@@ -1,0 +1,193 @@
+//! The head as a shell: messages of agents in, orders and words to the watcher out, the disk failing when the test says so.
+
+mod world;
+
+use carril_proto::v1;
+use carril_proto::v1::agent_message::Kind;
+use carril_types::NodeId;
+use tokio::sync::oneshot;
+
+use world::World;
+
+#[test]
+fn a_message_that_had_to_wait_is_still_of_the_node_that_sent_it() {
+    // The watcher has room for one event: it is behind before the first worker is told of.
+    let mut world = World::new(false, 1);
+    for _ in 0..2 {
+        let worker = world.worker(0, 0);
+        world.tell(0, v1::WorkerOutput { worker, text: b"words".to_vec() });
+    }
+    world.begin(0);
+    assert!(world.head.runs()[0].workers.is_empty(), "they wait");
+    world.told();
+    let workers = world.head.runs()[0].workers.clone();
+    let nodes: Vec<&str> = workers.iter().map(|worker| worker.node.as_str()).collect();
+    assert_eq!(nodes, ["host-one", "host-two"]);
+}
+
+fn stack(world: &World, rank: u32) -> v1::StacksGathered {
+    let stacks = vec![v1::RankStack { rank, text: String::new(), state: "sleeping".into() }];
+    v1::StacksGathered { worker: world.worker(0, 0), stacks }
+}
+
+#[test]
+fn stacks_are_answered_when_every_node_has_answered() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    let (first, mut first_answer) = oneshot::channel();
+    let run = world.run.clone();
+    world.head.ask_for_stacks(&run, first).unwrap();
+    let late = stack(&world, 1);
+    world.tell(1, late.clone());
+    assert!(first_answer.try_recv().is_err(), "STACKS-1: node `one` has not answered");
+    // One who asks meanwhile gets the same answer, and one node does not answer for two.
+    let (second, mut second_answer) = oneshot::channel();
+    world.head.ask_for_stacks(&run, second).unwrap();
+    world.tell(1, late);
+    assert!(second_answer.try_recv().is_err());
+    let own = stack(&world, 0);
+    world.tell(0, own);
+    for answer in [&mut first_answer, &mut second_answer] {
+        let ranks: Vec<u32> = answer.try_recv().unwrap().stacks.iter().map(|stack| stack.rank).collect();
+        assert_eq!(ranks, [0, 1]);
+    }
+}
+
+#[test]
+fn a_lost_node_is_not_waited_for_with_its_stacks() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    let (sender, mut answer) = oneshot::channel();
+    let run = world.run.clone();
+    world.head.ask_for_stacks(&run, sender).unwrap();
+    let own = stack(&world, 0);
+    world.tell(0, own);
+    world.head.on_node_lost(&NodeId::new("two"), "its lease is over");
+    assert_eq!(answer.try_recv().unwrap().stacks.len(), 1, "STACKS-1");
+}
+
+/// One message of each kind that speaks of a worker.
+fn every_message(worker: Option<v1::WorkerKey>) -> Vec<Kind> {
+    let report = v1::Report { checkpoint: true, ..Default::default() };
+    let failure = Some(v1::WorkerFailure::default());
+    vec![
+        Kind::Started(v1::WorkerStarted { worker: worker.clone(), ..Default::default() }),
+        Kind::Ready(v1::WorkerReady { worker: worker.clone(), ..Default::default() }),
+        Kind::Reports(v1::Reports { worker: worker.clone(), reports: vec![report] }),
+        Kind::Returned(v1::WorkerReturned { worker: worker.clone(), ..Default::default() }),
+        Kind::Failed(v1::WorkerFailed { worker: worker.clone(), failure, alone: true }),
+        Kind::Exited(v1::WorkerExited { worker: worker.clone(), signal: 9, ..Default::default() }),
+        Kind::Waits(v1::WorkerWaits { worker: worker.clone(), kind: "barrier".into(), ..Default::default() }),
+        Kind::Output(v1::WorkerOutput { worker: worker.clone(), text: b"text".to_vec() }),
+        Kind::Stacks(v1::StacksGathered { worker: worker.clone(), stacks: Vec::new() }),
+        Kind::Prepared(v1::CheckpointPrepared { worker: worker.clone(), ..Default::default() }),
+        Kind::Uploaded(v1::CheckpointUploaded { worker: worker.clone(), ..Default::default() }),
+        Kind::Halted(v1::WorkerHalted { worker, halted: true }),
+    ]
+}
+
+#[test]
+fn a_rank_that_the_group_does_not_have_ends_the_run_with_a_typed_failure() {
+    for number in 0..every_message(None).len() {
+        for rank in [2, u32::MAX] {
+            let mut world = World::new(false, 1_024);
+            world.begin(0);
+            let kind = every_message(world.worker(0, rank)).swap_remove(number);
+            world.tell(1, v1::AgentMessage { kind: Some(kind) });
+            assert_eq!(world.stopped(), ["one", "two"], "the workers that there are go");
+            for rank in 0..2 {
+                let worker = world.worker(0, rank);
+                world.tell(rank as usize, v1::WorkerExited { worker, signal: 9, ..Default::default() });
+            }
+            let failure = world.ending().expect("it ends").failure.unwrap();
+            assert_eq!(failure.code, "internal");
+            assert_eq!(failure.message, format!("node `two` told of rank {rank}, and the run has 2 workers"));
+        }
+    }
+}
+
+#[test]
+fn messages_without_a_worker_or_with_nonsense_in_them_do_no_harm() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    for kind in every_message(None) {
+        world.tell(0, v1::AgentMessage { kind: Some(kind) });
+    }
+    world.tell(0, v1::AgentMessage { kind: None });
+    let worker = world.worker(0, 0);
+    let stacks = vec![v1::RankStack { rank: 9, ..Default::default() }];
+    world.tell(0, v1::StacksGathered { worker: worker.clone(), stacks });
+    let shard = Some(v1::Shard { rank: 77, ..Default::default() });
+    world.tell(0, v1::CheckpointPrepared { worker: worker.clone(), iteration: 0, shard, ..Default::default() });
+    for sequence in [0, u64::MAX] {
+        let (kind, worker) = ("checkpoint".to_owned(), worker.clone());
+        world.tell(0, v1::WorkerWaits { worker, kind, sequence, payload: Vec::new() });
+    }
+    assert!(world.ending().is_none(), "the run goes on");
+}
+
+#[test]
+fn behind_1_nothing_is_started_before_the_journal_says_so() {
+    let mut world = World::new(true, 1_024);
+    assert!(world.started().is_empty(), "BEHIND-1");
+    world.journal_timer_after(1);
+    assert!(world.started().is_empty(), "BEHIND-1: it is still full");
+    world.set_full(false);
+    world.journal_timer_after(1);
+    assert_eq!(world.started(), ["one", "two"]);
+    let events = world.journalled();
+    assert_eq!(events, ["Opened", "Placed", "AttemptBegun"], "BEHIND-2");
+    let warnings = world.told().into_iter().filter(|kind| matches!(kind, v1::run_event::Kind::Warning(_)));
+    assert_eq!(warnings.count(), 2, "one when it begins, and one when it is over");
+}
+
+#[test]
+fn behind_1_no_checkpoint_is_committed_meanwhile() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    world.set_full(true);
+    for rank in 0..2 {
+        let report = v1::Report { sequence: 0, checkpoint: true, ..Default::default() };
+        let worker = world.worker(0, rank);
+        world.tell(rank as usize, v1::Reports { worker: worker.clone(), reports: vec![report] });
+        let shard = Some(v1::Shard { rank, ..Default::default() });
+        world.tell(rank as usize, v1::CheckpointPrepared { worker, iteration: 1, shard, ..Default::default() });
+    }
+    assert_eq!(world.asked(|asked| asked.commits.len()), 0, "BEHIND-1");
+    world.set_full(false);
+    world.journal_timer_after(1);
+    assert_eq!(world.asked(|asked| asked.commits.clone()), [1]);
+}
+
+#[test]
+fn behind_3_stops_do_not_wait_and_a_disk_that_stays_full_ends_the_run() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    world.set_full(true);
+    let worker = world.worker(0, 1);
+    world.tell(1, v1::WorkerExited { worker, signal: 9, ..Default::default() });
+    assert_eq!(world.stopped(), ["one", "two"], "BEHIND-1: a stop is carried out");
+    let worker = world.worker(0, 0);
+    world.tell(0, v1::WorkerExited { worker, signal: 9, ..Default::default() });
+    assert_eq!(world.started().len(), 2, "BEHIND-1: the next attempt waits");
+    world.journal_timer_after(10);
+    assert!(world.ending().is_none());
+    world.journal_timer_after(20);
+    let ended = world.ending().expect("BEHIND-3");
+    let failure = ended.failure.unwrap();
+    assert_eq!((ended.status.as_str(), failure.code.as_str()), ("failed", "storage"));
+    assert_eq!(failure.message, "the run's journal cannot be written for 30 s: the disk is full");
+    assert_eq!(world.started().len(), 2, "and nothing was started for it");
+}
+
+#[test]
+fn a_group_that_waits_for_the_journal_can_be_stopped() {
+    let mut world = World::new(true, 1_024);
+    let run = world.run.clone();
+    world.head.stop_run(&run, "interrupted".into(), false).unwrap();
+    let ended = world.ending().expect("nobody has to be waited for");
+    assert_eq!(ended.status, "aborted");
+    world.set_full(false);
+    world.journal_timer_after(1);
+    assert!(world.started().is_empty(), "it stays stopped");
+}
