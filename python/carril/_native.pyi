@@ -8,6 +8,7 @@ from typing import Any, final
 
 __version__: str
 __protocol__: int
+RUN_FORMAT: int
 STACK_SIGNAL: int
 AUTOMATIC_FIELDS: list[str]
 
@@ -40,6 +41,8 @@ class Client:
     def directory(self) -> str: ...
     @property
     def head_pid(self) -> int: ...
+    @property
+    def head_panic(self) -> str | None: ...
     def prepare(self, executable: str, path: list[str], modules: list[str], script: str | None = None) -> None:
         """Asks the node to have these modules imported before the first fork. Returns at once."""
     def put_blob(self, data: bytes) -> str:
@@ -75,7 +78,8 @@ class Run:
         started: workers [{rank, pid, node, address, how}]
         reported: iteration, metrics, ranks {rank: metrics}, checkpoint {index, path, metrics, iteration} or None
                (a report with a checkpoint, and those after it, come when the checkpoint is settled)
-        progress: iteration, metrics, checkpoints, time_total_s
+        progress: iteration, metrics, checkpoints, time_total_s, saved
+        standing: done, total, behind, reports_behind, usage
         output: rank, text (bytes, whole lines)
         warning: text
         failed: failures [{rank, code, origin, retryable, message, hints, exception_type, traceback, exception, location,
@@ -107,10 +111,12 @@ class Storage:
     def names(self) -> builtins.list[str]:
         """The first level only."""
     def upload_directory(self, directory: str) -> None: ...
-    def download_directory(self, directory: str) -> None:
-        """All files below; checked against the manifest where there is one."""
+    def download_directory(self, directory: str, verify: bool) -> None:
+        """All files below; with `verify` compared with the manifest where there is one, while they are copied."""
+    def check(self, shared: str | None) -> None:
+        """Compares a checkpoint's files with its manifest: each once per process, and once for all that give the directory `shared`."""
     def delete_all(self) -> None: ...
-    def checkpoints(self) -> builtins.list[dict[str, Any]]:
+    def checkpoints(self, verify: bool) -> builtins.list[dict[str, Any]]:
         """Of a run: name, iteration, metrics, bytes, created, validation, damage (what is wrong, or None), in order of iteration."""
 
 @final
@@ -138,6 +144,7 @@ class Session:
     @staticmethod
     def connect() -> Session:
         """By the environment: CARRIL_AGENT (socket) and CARRIL_WORKER (run/attempt/rank)."""
+    def set_progress(self, done: float, total: float) -> None: ...
     @property
     def rank(self) -> int: ...
     @property
@@ -302,7 +309,8 @@ class Transform:
     @staticmethod
     def columns(spec: str) -> Transform: ...
     @staticmethod
-    def pool(processes: list[tuple[int, int, int]], keeps_rows: bool) -> Transform: ...
+    def pool(control: int, processes: int, keeps_rows: bool) -> Transform:
+        """Of so many processes, forked by the one at the other end of the socket `control`."""
     def apply(self, block: Block) -> Block: ...
 
 @final
@@ -311,18 +319,48 @@ class Stream:
 
     def __new__(cls, source: Source, transforms: list[Transform], spec: str) -> Stream: ...
     def next(self) -> Block | None: ...
-    def position(self) -> tuple[int, int, int]: ...
+    @property
+    def done(self) -> int:
+        """How many pieces were handed over."""
     @property
     def bytes_in_memory(self) -> int: ...
     @property
-    def is_read(self) -> bool:
-        """Nothing more has to be read for it."""
-    @property
-    def is_counted(self) -> bool: ...
-    @property
     def pieces(self) -> int: ...
+
+@final
+class Positions:
+    """Where the ranks of a data set were when a checkpoint was made."""
+
+    @staticmethod
+    def of_manifest(manifest: bytes, checkpoint: str, name: str) -> Positions:
+        """Out of the bytes of a manifest, whose checksum is verified."""
+    def __len__(self) -> int: ...
+    def of_rank(self, rank: int) -> Positions:
+        """Of one rank alone, for a data set that each of them reads whole."""
+
+@final
+class Shard:
+    """The part of a data set that one of several ranks reads."""
+
+    def __new__(cls, source: Source, transforms: list[Transform], options: str, saved: Positions | None) -> Shard: ...
+    def progress(self) -> str:
+        """What a checkpoint keeps, as JSON."""
     @property
-    def rest(self) -> int: ...
+    def epoch(self) -> int: ...
+    def begin(self, cut: str) -> Epoch:
+        """The next epoch, or what is left of one."""
+
+@final
+class Epoch:
+    """One pass over a shard. It leaves the other ranks when it goes before its end."""
+
+    def next(self) -> Block | None: ...
+    @property
+    def rest(self) -> int:
+        """Counted rows that nobody gets, because they do not fill a row for each rank."""
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """How many rows this rank was handed, and how many of its own were left out because another had no more."""
 
 @final
 class Writer:
@@ -341,11 +379,29 @@ def read_blocks(descriptor: int, count: int) -> list[Block]:
     """The blocks in shared memory."""
 
 def write_blocks(descriptor: int, blocks: list[Block]) -> None: ...
+def is_experiment_live(record: str) -> bool | None:
+    """Whether a head has the experiment of this `experiment.json`; None where no owner is recorded."""
+
+def panic(message: str) -> None:
+    """For the tests of the boundary."""
+
 def shield_from_preemption() -> None:
     """From here on SIGTERM, SIGUSR1 and SIGUSR2 act only when this process or its parent sends them."""
 
 def to_plain(metrics: dict[str, Any]) -> dict[str, Any]:
     """What `report` makes of these metrics: used where there is no worker (num_workers=0). Objects stay themselves."""
+
+def list_manifests(manifests: list[tuple[str, bytes, list[tuple[str, int]]]], verify: bool) -> list[dict[str, Any]]:
+    """As `Storage.checkpoints`, for manifests that were read elsewhere: name, content, and the files there with their sizes."""
+
+def read_restarts(segments: list[bytes]) -> list[dict[str, Any]]:
+    """The restarts since the last `fit()`, from the segments of a run's journal: attempt, reason, code, at."""
+
+def check_file(location: str, manifest: bytes, key: str, data: bytes | None) -> None:
+    """Raises if the manifest names the file with other content; `data` is None if it is not there."""
+
+def amend_manifest(location: str, manifest: bytes, key: str, data: bytes | None) -> bytes | None:
+    """The manifest for other content of a file, or without it; None if it does not name the file."""
 
 def error_codes() -> list[tuple[str, str, bool]]:
     """Every code with its origin and whether it is retryable, for the test of the error map."""

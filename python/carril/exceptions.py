@@ -52,6 +52,9 @@ class CarrilError(Exception):
     `origin` is whose fault it is: "user", "infrastructure", "preemption" or "carril".
     """
 
+    # So that a panic of the native side can be one of ours (see `Panic`): a base must not add anything to its layout.
+    __slots__ = ()
+
     default_code: ClassVar[str] = "internal"
     default_origin: ClassVar[str] = "user"
 
@@ -168,7 +171,19 @@ class NotFoundError(CarrilError, LookupError, RuntimeError):
 class InternalError(CarrilError):
     """A bug of Carril's own."""
 
+    __slots__ = ()
+
     default_origin = "carril"
+
+
+class Panic(InternalError):
+    """A panic of the native side. The native module makes it the base of what a panic becomes, which is no `Exception` otherwise."""
+
+    __slots__ = ()
+
+    def __init__(self, message: str = "") -> None:
+        told = f"a bug of ours: {message}"
+        super().__init__(told, hints=["please report it with the lines above this one, which say where it happened"])
 
 
 class UserCodeError(CarrilError):
@@ -255,6 +270,7 @@ _CLASSES: dict[str, type[CarrilError]] = {
     "run-live": RunExistsError,
     "placement-impossible": PlacementError,
     "storage": StorageError,
+    "storage-refused": StorageError,
     "checkpoint": CheckpointError,
     "checkpoint-conflict": CheckpointError,
     "user-exception": UserCodeError,

@@ -169,11 +169,16 @@ def _leftovers(before: _Before) -> list[str]:
     zygotes = [p for p in living if p.parent in heads and "carril._internal.zygote" in p.command]
     if len(zygotes) == 1:
         living.remove(zygotes[0])
+    # Of the processes for functions on data, the one that they are forked from stays with this process.
+    nurseries = [p for p in living if p.parent == os.getpid() and "carril._internal.mappers" in p.command]
+    if len(nurseries) == 1:
+        living.remove(nurseries[0])
     found = [f"{process}" for process in living if process.pid not in before.processes]
     kept = before.entries | {shared.directory for shared in _shared}
     found.extend(sorted(_temporary_entries() - kept))
     found.extend(f"/dev/shm/{name}" for name in sorted(set(os.listdir("/dev/shm")) - before.segments))
-    found.extend(_listeners([os.getpid(), *heads, *(process.pid for process in zygotes)]))
+    kept_processes = [*zygotes, *nurseries]
+    found.extend(_listeners([os.getpid(), *heads, *(process.pid for process in kept_processes)]))
     return found
 
 

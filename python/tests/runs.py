@@ -14,10 +14,17 @@ from carril.train import DataParallelTrainer, FailureConfig, Result, RunConfig, 
 NO_RESTART = FailureConfig(max_infrastructure_failures=0)
 
 
+# Runs of this process that failed, by storage and name. What made them fail is mostly in their config, and is left out of the
+# next one: without `resume=True` that would be refused.
+_failed: set[tuple[str, str]] = set()
+
+
 def trainer(
     function: Callable[..., Any], storage: Path, workers: int = 2, config: dict[str, Any] | None = None, **run: Any
 ) -> DataParallelTrainer:
     """A trainer whose run goes below `storage`; what else is given is for its RunConfig."""
+    if "name" in run and (str(storage), str(run["name"])) in _failed:
+        run.setdefault("resume", True)
     return DataParallelTrainer(
         function,
         train_loop_config=config,
@@ -30,7 +37,11 @@ def fit(
     function: Callable[..., Any], storage: Path, workers: int = 2, config: dict[str, Any] | None = None, **run: Any
 ) -> Result:
     """Runs the function to its end."""
-    return trainer(function, storage, workers, config, **run).fit()
+    made, key = trainer(function, storage, workers, config, **run), (str(storage), str(run.get("name")))
+    _failed.add(key)
+    result = made.fit()
+    _failed.discard(key)
+    return result
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

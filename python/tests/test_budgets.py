@@ -172,7 +172,11 @@ def test_a_restart_is_in_the_journal_on_the_console_and_in_the_result(
     assert told["reason"] == restart["reason"] and told["at"] == pytest.approx(restart["at"], abs=0.1)
     explained = subprocess.run([CARRIL, "explain", str(result.path)], capture_output=True, text=True, check=True).stdout
     assert restart["reason"] in explained
-    assert "goes on after report 1 from `" in explained and "StartGroup: attempt 1, after report 1" in explained
+    assert "resumed after report 1 from checkpoint_000000" in explained and "StartGroup" not in explained
+    everything = subprocess.run(
+        [CARRIL, "explain", str(result.path), "--all"], capture_output=True, text=True, check=True
+    )
+    assert "StartGroup: attempt 1, after report 1" in everything.stdout
 
 
 def test_callbacks_hear_of_every_failure_and_of_every_start(trial: Trial) -> None:

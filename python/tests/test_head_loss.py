@@ -6,6 +6,7 @@ machines. Between any two calls of a save the head is killed in test_checkpoint_
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from runs import fit, trainer
 
 import carril
 from carril._internal import driver
-from carril.exceptions import ConnectionLostError
+from carril.exceptions import ConnectionLostError, InternalError
 from carril.train import FailureConfig
 
 CARRIL = str(Path(sys.executable).parent / "carril")
@@ -257,6 +258,63 @@ def test_it_is_said_on_the_console(storage: Path, first_head: Head, capsys: pyte
     output = capsys.readouterr().out
     assert "carril: warning: the head has gone and is started again: " in output
     assert "carril: restart 1: the head was lost and was started again (failure 1 of 3 by " in output
+
+
+def test_a_head_that_panics_ends_with_101_and_is_replaced(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """PANIC-1: by hand, because only its parent learns its exit code."""
+    faulty = {**os.environ, "CARRIL_JOURNAL_FAULT": "panic:1:WorkerReady"}
+    command = [CARRIL, "private-head", f"--driver={os.getpid()}"]
+    head = subprocess.Popen(command, env=faulty, stdout=subprocess.PIPE, text=True)
+    assert head.stdout is not None
+    monkeypatch.setenv("CARRIL_HEAD", head.stdout.readline().removeprefix("ready ").strip())
+    carril.init()
+    monkeypatch.delenv("CARRIL_HEAD")  # the one that takes its place is this driver's own
+    old = Head()
+    running = Running(storage, "run", waits_at=None)
+    result = running.thread.finish()
+    assert head.wait(timeout=15) == 101
+    head.stdout.close()
+    (restart,) = result.restarts
+    assert restart["code"] == "head-lost"
+    assert restart["reason"].startswith("the head panicked and was started again: crates/store/src/faults.rs:")
+    assert "a fault on purpose, at `WorkerReady: rank" in restart["reason"]
+    out, err = capfd.readouterr()
+    assert "carril: the head panicked in thread " in err
+    assert "carril: warning: the head has gone and is started again: the head panicked at crates/store" in out
+    old.is_gone()
+
+
+def test_the_same_panic_three_times_ends_the_run_with_that_cause(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARRIL_JOURNAL_FAULT", "panic:1:WorkerReady")
+    carril.init(num_cpus=8)
+    running = Running(storage, "run", waits_at=None, max_infrastructure_failures=-1)
+    with pytest.raises(InternalError) as caught:
+        running.thread.finish()
+    assert str(caught.value).startswith("the head panicked 3 times in the same way: crates/store/src/faults.rs:")
+    assert "hint: this is a bug in carril" in str(caught.value)
+    assert "3 times in the same way" in (running.run / "error.txt").read_text()
+    # The head that told so lives.
+    client = driver.current_client()
+    assert client is not None and client.nodes()
+
+
+def test_a_journal_that_cannot_be_written_for_a_moment_loses_nothing(
+    storage: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CARRIL_JOURNAL_FAULT", "enospc:2:AttemptBegun")
+    carril.init(num_cpus=8)
+    running = Running(storage, "run", waits_at=None)
+    assert running.thread.finish().restarts == []
+    output = capsys.readouterr().out
+    assert output.count("the journal cannot be written, and is retried for 30 s: ") == 1
+    assert "no space left" in output and "the journal is written again" in output
+    events = running.events()
+    assert events[:3] == ["Opened", "Placed", "AttemptBegun"], events
+    assert sum(event.startswith("WorkerReturned") for event in events) == 2
 
 
 def test_after_shutdown_no_new_head_is_started(storage: Path, first_head: Head) -> None:

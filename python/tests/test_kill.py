@@ -40,6 +40,7 @@ FAMILY = """
             scaling_config=train.ScalingConfig(num_workers=2),
             run_config=train.RunConfig(
                 name="family",
+                resume=True,
                 failure_config=train.FailureConfig(max_infrastructure_failures=int(os.environ.get("SURVIVES", "0"))),
             ),
         )

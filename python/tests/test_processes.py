@@ -1,6 +1,7 @@
 """The processes of a run seen from outside: who may reach them, where they listen, how many threads they have."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -167,6 +168,75 @@ def test_the_family_is_as_the_design_draws_it(up: Up) -> None:
     assert len(sessions) == 5
 
 
+def test_a_worker_is_called_by_its_run_and_its_rank(up: Up) -> None:
+    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in up.workers}
+    assert {name.rpartition(":")[2] for name in names} == {"0", "1"} and all(len(name) <= 15 for name in names), names
+    for pid in up.workers:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+        assert re.fullmatch(r"carril worker: rank [01] of 2, run `.+", command), command
+
+
+def test_a_missing_temporary_directory_is_one_clear_error(scripts: Scripts) -> None:
+    script = scripts.start("import carril\ncarril.init()", TMPDIR=str(scripts.directory / "gone"), XDG_RUNTIME_DIR="")
+    assert script.finish() == 1
+    gone = scripts.directory / "gone"
+    assert f"StorageError: there is no directory `{gone}` for temporary files" in script.output
+    assert f"hint: make it (`mkdir -p {gone}`), or set `TMPDIR` to one that is there" in script.output
+
+
+def test_a_deleted_working_directory_is_one_clear_error(scripts: Scripts) -> None:
+    script = scripts.start("""
+        import os
+        from carril import train
+
+        os.mkdir("gone")
+        os.chdir("gone")
+        os.rmdir("../gone")
+        train.DataParallelTrainer(lambda: None).fit()
+    """)
+    assert script.finish() == 1
+    assert "ConfigError: the working directory of this process has been deleted\nhint: change to one" in script.output
+
+
+LIMITED = """
+    import resource
+    resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+    from carril import train
+    import carril
+
+    def loop():
+        train.report({{"limit": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}})
+
+    carril.init(num_cpus=1000)
+    result = train.DataParallelTrainer(
+        loop, scaling_config=train.ScalingConfig(num_workers={workers}), run_config=train.RunConfig(storage_path="runs")
+    ).fit()
+    print("limit of a worker", result.metrics["limit"])
+"""
+
+
+def test_too_few_descriptors_for_anything_are_one_clear_error(scripts: Scripts) -> None:
+    script = scripts.start(LIMITED.format(soft=16, hard=16, workers=1))
+    assert script.finish() == 1
+    assert "too many open files: carril needs 64 at least, and `ulimit -n` allows 16" in script.output
+    assert "hint: raise the limit before the script is started: `ulimit -n " in script.output
+
+
+def test_too_few_descriptors_for_a_group_are_its_headline(scripts: Scripts) -> None:
+    script = scripts.start(LIMITED.format(soft=256, hard=256, workers=64))
+    assert script.finish() == 1
+    needs = "too many open files: 64 workers need 368, and `ulimit -n` allows 256"
+    assert f"failed: {needs}" in script.output, script.output
+    assert "exit code -1" not in script.output
+
+
+def test_a_low_soft_limit_is_raised_for_the_head_and_kept_for_the_workers(scripts: Scripts) -> None:
+    # More than the soft limit would have room for.
+    script = scripts.start(LIMITED.format(soft=64, hard=4096, workers=8))
+    assert script.finish() == 0, script.output
+    assert "limit of a worker 64" in script.output
+
+
 def test_a_root_directory_of_somebody_else_is_refused(scripts: Scripts) -> None:
     foreign = scripts.runtime / f"carril-{os.geteuid()}"
     foreign.mkdir(mode=0o777)
@@ -176,8 +246,8 @@ def test_a_root_directory_of_somebody_else_is_refused(scripts: Scripts) -> None:
         carril.init()
     """)
     assert script.finish() == 1
-    assert "belongs to another user or can be entered by others" in script.output
-    assert str(foreign) in script.output
+    assert f"`{foreign}`, where heads have their sockets, can be entered by others (mode 777" in script.output
+    assert f"hint: if it is yours: `chmod 700 {foreign}`" in script.output
 
 
 def test_a_temporary_directory_with_a_long_name_is_no_obstacle(scripts: Scripts) -> None:

@@ -41,7 +41,11 @@ STILL = """
         while not os.path.exists("leave"):
             time.sleep(0.01)
 """
-NOT_LIVE = (2, "error: no live run `still` on this machine\nhint: none is live\n")
+NOT_LIVE = (
+    2,
+    "error: the run `still` is not live\n"
+    "hint: `carril explain still` tells how it went, `carril logs still` what its workers printed\n",
+)
 
 
 def carril(scripts: Scripts, *arguments: str) -> tuple[int, str]:

@@ -306,6 +306,22 @@ def local(function: Any) -> Result:
     return TorchTrainer(function, scaling_config=ScalingConfig(num_workers=0)).fit()
 
 
+def test_a_rank_that_returned_is_named_where_gloo_speaks_of_a_connection(storage: Path) -> None:
+    def function() -> None:
+        import torch
+        import torch.distributed as distributed
+
+        for _ in range(3 - distributed.get_rank()):
+            distributed.all_reduce(torch.ones(1))
+
+    with pytest.raises(WorkerGroupError) as caught:
+        fit(function, storage)
+    named = "rank 0 failed: RuntimeError: rank 1 returned while this rank waited in a collective of torch ("
+    assert str(caught.value).startswith(named)
+    assert "hint: every rank must make the same collective calls" in str(caught.value)
+    assert caught.value.code == "collective-mismatch"
+
+
 def test_in_local_mode_there_is_no_group_and_nothing_is_wrapped() -> None:
     import torch
 

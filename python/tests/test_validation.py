@@ -336,7 +336,7 @@ def test_a_run_that_fails_leaves_its_checks_to_the_next_fit(storage: Path, tmp_p
     wait_until(lambda: pid not in [one.pid for one in processes()], "the check ends with its run")
     assert manifests(storage / "run")[0]["validation"]["status"] == "pending"
     go.touch()
-    result = trainer(storage, scores(), {"steps": 2}, workers=1, task=task, name="run").fit()
+    result = trainer(storage, scores(), {"steps": 2, "notes": str(notes)}, workers=1, task=task, name="run").fit()
     assert found(result) == [(0, 0), (1, 1)]
 
 

@@ -49,6 +49,11 @@ class _State:
 _state = _State()
 
 
+def can_resume() -> bool:
+    """Whether `carril resume` can run this driver's command again."""
+    return _way(list(sys.orig_argv[1:]))[0] in ("script", "module", "code")
+
+
 def how_started() -> dict[str, Any]:
     """What it takes to run this driver's command again, for `run.json`."""
     started, script = _way(list(sys.orig_argv[1:]))
@@ -142,12 +147,13 @@ def of_name(name: str) -> dict[str, Any] | None:
         return None if made_up is None else made_up._asdict()
 
 
-def begins(location: str) -> None:
-    """A run begins there: the one that this driver was started again for, or another."""
+def begins(location: str) -> bool:
+    """A run begins there: True for the one that this driver was started again for."""
     with _state.lock:
         resumed = _resumed()
-        if resumed is not None and resumed.location == location:
-            _state.has_gone_on = True
+        is_meant = resumed is not None and resumed.location == location
+        _state.has_gone_on = _state.has_gone_on or is_meant
+        return is_meant
 
 
 def is_again() -> bool:
@@ -168,16 +174,20 @@ def _resumed() -> Resumed | None:
 
 
 def _read(given: str) -> Resumed:
-    import json
-
     from carril.train._locations import location, parent_and_name
     from carril.train._places import place
+    from carril.train._result import parse_object
 
     where = location(given, VARIABLE)
     record = place(where).read("run.json")
     if record is None:
         raise ConfigError(f"`{VARIABLE}` is `{given}`: there is no run", hints=["`carril resume` sets it; unset it"])
-    asked = json.loads(record).get("asked") or {}
+    content = parse_object(record)
+    if content is None:
+        raise ConfigError(
+            f"`{VARIABLE}` is `{given}`: its `run.json` is damaged", hints=["`carril resume` sets it; unset it"]
+        )
+    asked = content.get("asked") or {}
     made_up = asked.get("made_up_name")
     return Resumed(where, parent_and_name(where)[1], None if made_up is None else Name(**made_up))
 

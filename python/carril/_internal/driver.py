@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
+from carril.exceptions import ConfigError, ConfigTypeError, ConnectionLostError, NotAvailableError, kind_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -190,6 +190,7 @@ def _start(
     address: str | None, num_cpus: float | None, num_gpus: float | None, resources: dict[str, float] | None
 ) -> "Client":
     """Makes the client and tells its node what this driver has imported. The lock is held."""
+    _check_directory()
     if sys.platform != "linux":
         raise NotAvailableError(f"carril runs on Linux, and this is {sys.platform}")
     from carril._native import Client
@@ -205,6 +206,17 @@ def _start(
     atexit.register(shutdown)
     _prepare(client)
     return client
+
+
+def _check_directory() -> None:
+    """Workers begin in the driver's directory, and paths are taken from there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise ConfigError(
+            "the working directory of this process has been deleted",
+            hints=["change to one that is there before the script is started: `cd`, or `os.chdir(…)` in it"],
+        ) from None
 
 
 def _start_private() -> "Client":
@@ -225,6 +237,15 @@ def replace_lost(lost: "Client") -> "Client":
         _state.client = client = _start_private()
         _prepare(client)
         return client
+
+
+def explained(lost: ConnectionLostError, panic: str | None) -> ConnectionLostError:
+    """The same, with the panic that the head has ended with as its cause."""
+    if panic is None:
+        return lost
+    return ConnectionLostError(
+        f"the head panicked at {panic}", hints=["this is a bug in carril: please report it with the run's `journal`"]
+    ).with_traceback(lost.__traceback__)
 
 
 def _prepare(client: "Client") -> None:
@@ -256,6 +277,7 @@ def absolute_path() -> list[str]:
 
 def ensure_client() -> "Client":
     """The client, started with defaults if `init()` was not called."""
+    _check_directory()
     with _state.lock:
         return _state.client if _state.client is not None else _start(None, None, None, None)
 
@@ -282,7 +304,10 @@ def shows_output() -> bool:
 
 
 def shutdown() -> None:
-    """Ends the private head, with every run and worker that is left, or leaves the head that was connected to."""
+    """Ends the private head, with every run and worker that is left, or leaves the head that was connected to.
+
+    The process that those for functions on data are forked from ends too; the next data set with a function starts another.
+    """
     with _state.lock:
         client, _state.client = _state.client, None
         notes, _state.notes = _state.notes, None
@@ -295,6 +320,8 @@ def shutdown() -> None:
 
         atexit.unregister(shutdown)
         client.shutdown()
+    if (pools := sys.modules.get("carril.data._pool")) is not None:
+        pools.close()
 
 
 def is_initialized() -> bool:

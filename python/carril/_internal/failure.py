@@ -9,6 +9,8 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 
+from carril._internal import cells
+
 if TYPE_CHECKING:
     import traceback
 
@@ -31,7 +33,20 @@ def describe(error: BaseException) -> ExceptionReport:
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
-    return ExceptionReport(_text(error), name, _traceback(error), _location(error.__traceback__), _pickled(error))
+    text = _text(error) + _keys_there(error)
+    return ExceptionReport(text, name, _traceback(error), _location(error.__traceback__), _pickled(error))
+
+
+def _keys_there(error: BaseException) -> str:
+    """For a key that is missing in a dictionary or a data frame: the keys that are there."""
+    if type(error) is not KeyError or len(error.args) != 1:
+        return ""
+    try:
+        from carril._internal.missing_key import keys_there
+
+        return keys_there(error.args[0], error.__traceback__, _is_ours, _is_library)
+    except Exception:  # only a help: whatever is odd about the user's objects, the error itself is told
+        return ""
 
 
 def _text(error: BaseException) -> str:
@@ -74,7 +89,7 @@ def _location(trace: TracebackType | None) -> str:
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
         if not _is_ours(filename):
-            here = f"{_short(filename)}:{trace.tb_lineno}"
+            here = cells.place(filename, trace.tb_lineno) or f"{_short(filename)}:{trace.tb_lineno}"
             fallback = here
             if not _is_library(filename):
                 place = here
@@ -83,7 +98,13 @@ def _location(trace: TracebackType | None) -> str:
 
 
 def _is_library(filename: str) -> bool:
-    if "/site-packages/" in filename or "/dist-packages/" in filename or filename.startswith("<frozen"):
+    # Cython tells the lines of its sources, which are not there.
+    if (
+        filename.endswith((".pyx", ".pxi", ".pxd"))
+        or "/site-packages/" in filename
+        or "/dist-packages/" in filename
+        or filename.startswith("<frozen")
+    ):
         return True
     return filename.startswith(os.path.dirname(os.__file__) + os.sep)
 

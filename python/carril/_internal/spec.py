@@ -77,17 +77,19 @@ def build(
     filesystem: Mapping[str, Any] | None,
     continues: str | None,
     validation: str | None,
+    head_panic: str | None = None,
+    data: Mapping[str, str] | None = None,
 ) -> str:
     """The JSON for `Client.submit`. `continues` is the run that a lost head had, and that goes on.
 
-    `validation` is the blob of what checks checkpoints.
+    `head_panic` is how that head panicked, where it did; `validation` is the blob of what checks checkpoints. `data` says in
+    words which rows the data sets have.
     """
     from carril.train._locations import joined
 
     resources, retention = scaling_config.worker_resources, run_config.checkpoint_config
     storage = storage_path(run_config)
-    if filesystem is None:
-        again.begins(joined(storage, name))
+    is_meant = filesystem is None and again.begins(joined(storage, name))
     return json.dumps(
         {
             "name": name,
@@ -104,11 +106,15 @@ def build(
             "checkpoint_score_order": retention.checkpoint_score_order,
             # Of a run that has finished. One that has not goes on in any case.
             "on_existing": "reuse" if run_config.resume or under_as_ray() else "refuse",
+            # Who says that the run is to resume means it with what is given now.
+            "other_config": "warn" if run_config.resume or under_as_ray() or is_meant else "refuse",
+            "data": dict(data or {}),
             "threads_per_worker": max(1.0, resources.get("CPU", 1.0)),
             "hang_timeout_s": run_config.hang_timeout,
             "failures": _failures(run_config.failure_config),
             "preemption_grace_s": float(run_config.failure_config.preemption_grace_s),
             "continues": continues,
+            "head_panic": head_panic,
             "validation": validation,
             # A run inside a trial draws on what that one has.
             "parent": os.environ.get("CARRIL_PARENT"),

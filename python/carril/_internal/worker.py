@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from carril._internal import torch_store
+from carril._internal import cells, torch_store
 from carril._internal.failure import describe, flush_output
 from carril._internal.pickling import dumps, loads
 from carril._native import STACK_SIGNAL, Session, shield_from_preemption
@@ -191,7 +191,12 @@ def _watch_checkpoints(session: Session, details: dict[str, Any]) -> "LastCheckp
 
 def _returned(session: Session, details: dict[str, Any], value: Any) -> str | None:
     wanted = session.rank == 0 or details.get("every_value")
-    if not wanted or value is None:
+    value = value if wanted else None
+    if "datasets" in details:
+        from carril.train import _data
+
+        value = _data.noted(value)
+    if value is None:
         return None
     try:
         data = dumps(value)
@@ -228,6 +233,7 @@ def _load_anew(path: str) -> dict[str, Any]:
     main_module = ModuleType("__main__")
     sys.modules["__main__"] = main_module
     call: dict[str, Any] = loads(data)
+    cells.take(call.get("cells", {}))
     sys.argv[:] = call["argv"]
     if call["script"]:
         main_module.__file__ = call["script"]

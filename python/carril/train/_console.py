@@ -177,6 +177,10 @@ class Console:
 
     def state(self, state: str, reason: str) -> None:
         self._view.state, self._view.reason = state, reason
+        if state == "resuming":
+            return self.say(f"resuming `{self._name}` {reason}")
+        if state == "starting over":
+            return self.say(f"starting `{self._name}` over: {reason}")
         line = f"{state}: {words.one_line(reason)}" if reason else state
         if state in _SHOWN_STATES and line != self._last_state and not self._display.live:
             self._last_state = line
@@ -197,27 +201,35 @@ class Console:
         iteration: int,
         metrics: dict[str, Any],
         checkpoints: int | None = None,
+        saved: int = 0,
         ranks: dict[int, dict[str, Any]] | None = None,
     ) -> None:
         view = self._view
         view.progressed(iteration, metrics, ranks or {})
-        view.checkpoints = checkpoints if checkpoints is not None else view.checkpoints
+        if checkpoints is not None:
+            view.checkpoints, view.saved = checkpoints, saved
         now = time.monotonic()
         if not self._display.live and now - self._last_progress >= _SECONDS_IN_A_LOG:
             self._last_progress = now
             shown = words.metrics_in_a_line(metrics)[:_METRICS_IN_A_LINE]
             self.say(" · ".join([*view.facts(), *shown, f"{view.seconds:.1f} s"]))
 
-    def checkpoint(self) -> None:
-        """One more was kept."""
-        self._view.checkpoints += 1
+    def standing(self, standing: dict[str, Any]) -> None:
+        """How far the function says it is, who lags behind, what the group uses."""
+        self._view.stands(standing)
+
+    def checkpoint(self, num_to_keep: int | None) -> None:
+        """One more was saved."""
+        view = self._view
+        view.saved += 1
+        view.checkpoints = view.saved if num_to_keep is None else min(view.saved, num_to_keep)
 
     def finished(self, ended: dict[str, Any]) -> None:
         """The closing lines: what was reached, where the files are, what to type next."""
         self._end(ended)
         reached = [words.count(ended["iterations"], "report")]
         if ended["checkpoints"]:
-            reached.append(words.count(len(ended["checkpoints"]), "checkpoint"))
+            reached.append(words.kept(len(ended["checkpoints"]), ended["saved"]))
         lines = [f"carril: `{self._name}` {self._word('finished')}: {', '.join(reached)} in {ended['seconds']:.1f} s"]
         if not self._display.keeps_table:
             lines.extend("  " + line for line in words.table(ended["metrics"] or {}, ended["ranks"] or {}))
@@ -242,18 +254,30 @@ class Console:
             lines.append(f"  error       {error}")
         lines.extend(_newest(ended["checkpoints"]))
         rank = f" --rank {ended['failures'][0]['rank']}" if ended["failures"] else ""
-        lines.extend(self._next([f"carril explain {self._run()}", f"carril logs {self._run()}{rank}"]))
+        commands = [f"carril explain {self._run()}", f"carril logs {self._run()}{rank}"]
+        # One that failed is looked at first, one that was stopped is resumed.
+        at = 0 if ended["status"] != "failed" else len(commands)
+        lines.extend(self._next([*commands[:at], self._resume(), *commands[at:]]))
         self._write_last(lines)
 
     def _end(self, ended: dict[str, Any]) -> None:
         view = self._view
         view.state, view.reason = ended["status"], ""
         view.iteration, view.metrics = ended["iterations"], ended["metrics"] or {}
-        view.ranks, view.checkpoints = ended["ranks"] or {}, len(ended["checkpoints"])
+        view.ranks = ended["ranks"] or {}
+        view.checkpoints, view.saved = len(ended["checkpoints"]), ended["saved"]
         self.close()
 
     def _word(self, state: str) -> str:
         return coloured(state, state, self._colour)
+
+    def _resume(self) -> str:
+        """What to type so that the run resumes."""
+        from carril._internal import again
+
+        if again.can_resume() and self._is_reachable():
+            return f"carril resume {self._run()}"
+        return f"`fit()` again with RunConfig(name={self._name!r}) resumes it"
 
     def _run(self) -> str:
         """How the run is named on the command line, which looks for names in the usual places only."""
@@ -265,10 +289,13 @@ class Console:
         if self._verbose > 0:
             self._display.write("\n".join(lines) + "\n")
 
+    def _is_reachable(self) -> bool:
+        return os.path.isabs(self._path) or "://" in self._path
+
     def _next(self, commands: list[str]) -> list[str]:
         # What is kept in a Python file system can be read by the script only.
-        if not os.path.isabs(self._path) and "://" not in self._path:
-            return []
+        if not self._is_reachable():
+            commands = [command for command in commands if not command.startswith("carril ")]
         return [f"  {'next' if at == 0 else '':10}  {command}" for at, command in enumerate(commands)]
 
 

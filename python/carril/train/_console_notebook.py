@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 from carril.train import _console_text as words
+from carril.train._console_curve import svg_of
 from carril.train._console_view import View
 
 _SECONDS_BETWEEN = 0.5
@@ -35,9 +36,12 @@ def html_of(view: View) -> str:
     facts = view.facts()
     if facts:
         lines.append(escape(" · ".join(facts)))
+    group = view.group()
+    if group:
+        lines.append(escape(" · ".join(group)))
     bars = view.bars
     lines.extend(f"<code>(rank {rank}) {escape(bars[rank])}</code>" for rank in sorted(bars))
-    return "<div>" + "<br>".join(lines) + _table(view) + "</div>"
+    return "<div>" + "<br>".join(lines) + svg_of(view.curves) + _table(view) + "</div>"
 
 
 def _table(view: View) -> str:

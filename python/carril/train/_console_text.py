@@ -9,6 +9,7 @@ from carril.train._result import AUTOMATIC_FIELDS, flatten
 
 _RANKS_IN_THE_TABLE = 4
 _LONGEST_VALUE = 40
+_METRICS_SHOWN = 8
 
 
 def count(number: int, thing: str) -> str:
@@ -16,11 +17,47 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
+def kept(checkpoints: int, saved: int) -> str:
+    """`3 checkpoints`, or `2 of 12 checkpoints kept`."""
+    return f"{checkpoints:,} of {saved:,} checkpoints kept" if saved > checkpoints else count(checkpoints, "checkpoint")
+
+
 def clock(seconds: float) -> str:
     """`0:07`, `1:02:03`: of a width that changes as rarely as possible."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def span(seconds: float) -> str:
+    """How long something takes: `12 ms`, `0.8 s`, `2:03`."""
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 60 else clock(seconds)
+
+
+def size(count: float) -> str:
+    """Bytes: `12.3 GB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") or count >= 99.5 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def usage(used: dict[str, Any]) -> str:
+    """`3.1 CPUs · 1.2 GB`, and the devices where there are some."""
+    facts = [f"{used['cpus']:.1f} CPUs", size(used["memory"])]
+    if used["gpus"]:
+        facts.append(f"{count(used['gpus'], 'GPU')} at {used['gpu_percent']:.0f} %, {size(used['gpu_memory'])}")
+    return " · ".join(facts)
+
+
+def behind(ranks: list[int], reports: int) -> str:
+    """`rank 3 is 2 reports behind`"""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} is {count(reports, 'report')} behind"
+    return f"ranks {', '.join(map(str, ranks))} are up to {count(reports, 'report')} behind"
 
 
 def rate(per_second: float) -> str:
@@ -51,6 +88,21 @@ def users(metrics: dict[str, Any]) -> dict[str, Any]:
 
 def metrics_in_a_line(metrics: dict[str, Any]) -> list[str]:
     return [f"{name} {value(given)}" for name, given in users(metrics).items()]
+
+
+def metrics_shown(metrics: dict[str, Any] | None) -> str:
+    """What the user reported, short, as a dictionary; the first few where there are many."""
+    if metrics is None:
+        return "None"
+    own = users(metrics)
+    shown = [f"{name!r}: {value(given) if isinstance(given, float) else clipped(given)}" for name, given in own.items()]
+    more = [f"… {len(shown) - _METRICS_SHOWN} more"] if len(shown) > _METRICS_SHOWN else []
+    return "{" + ", ".join([*shown[:_METRICS_SHOWN], *more]) + "}"
+
+
+def clipped(given: Any) -> str:
+    """What a value looks like in Python, in one line, not longer than fits."""
+    return clip(one_line(repr(given)), _LONGEST_VALUE)
 
 
 def columns_of(metrics: dict[str, Any], ranks: dict[int, dict[str, Any]]) -> list[tuple[str, list[str]]]:

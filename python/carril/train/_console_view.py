@@ -1,11 +1,13 @@
 """A run as it stands, for a display that shows it in place: kept up to date by its driver, read by a display's thread."""
 
+import itertools
 import os
 import time
 from collections import deque
 from typing import Any, TextIO
 
 from carril.train import _console_text as words
+from carril.train._console_curve import Curves
 
 # The rate is that of the last seconds.
 _RATE_OVER_S = 10.0
@@ -43,9 +45,15 @@ class View:
         self.place = ""
         self.iteration = 0
         self.checkpoints = 0
+        # Of which those are kept.
+        self.saved = 0
         self.metrics: dict[str, Any] = {}
         self.ranks: dict[int, dict[str, Any]] = {}
         self.bars: dict[int, str] = {}
+        self.curves = Curves()
+        self.standing: dict[str, Any] = {}
+        # When it was first said how much is done, and how much that was.
+        self._first_done: tuple[float, float] | None = None
         self._began = time.monotonic()
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
 
@@ -60,6 +68,7 @@ class View:
         # Ten samples a second are enough: some runs report a thousand times as often.
         if not self._samples or now - self._samples[-1][0] >= 0.1:
             self._samples.append((now, iteration))
+            self.curves.add(iteration, metrics)
 
     def rate(self) -> float | None:
         """Reports per second, lately; None before there is a second one."""
@@ -72,19 +81,59 @@ class View:
         until = now if now - recent[-1][0] > 1.0 else recent[-1][0]
         return (recent[-1][1] - first) / (until - began)
 
+    def median(self) -> float | None:
+        """The median time between reports; None before there are three."""
+        samples = list(self._samples)
+        each = sorted(
+            (later[0] - earlier[0]) / (later[1] - earlier[1])
+            for earlier, later in itertools.pairwise(samples)
+            if later[1] > earlier[1]
+        )
+        return each[len(each) // 2] if len(each) > 1 else None
+
+    def stands(self, standing: dict[str, Any]) -> None:
+        done = standing["done"]
+        # After a restart less is done than before.
+        if done is not None and (self._first_done is None or done < self._first_done[1]):
+            self._first_done = time.monotonic(), done
+        self.standing = standing
+
+    def outlook(self) -> list[str]:
+        """How far it is and when it will be done, where the function says so."""
+        done, first = self.standing.get("done"), self._first_done
+        if done is None or first is None:
+            return []
+        total = self.standing["total"]
+        facts = [f"{100 * done / total:.0f} %"]
+        if done > first[1] and self.state == "running":
+            left = (time.monotonic() - first[0]) * (total - done) / (done - first[1])
+            facts.append(f"{words.clock(left)} left")
+        return facts
+
+    def group(self) -> list[str]:
+        """Who lags behind, and what the group uses."""
+        if self.state != "running":
+            return []
+        behind, used = self.standing.get("behind"), self.standing.get("usage")
+        facts = [words.behind(behind, self.standing["reports_behind"])] if behind else []
+        return [*facts, words.usage(used)] if used else facts
+
     def why(self) -> str:
         """The reason of the state, where that says more."""
         return "" if self.state == "running" else words.one_line(self.reason)
 
     def facts(self) -> list[str]:
         """What was reached until now."""
-        facts = []
+        facts = self.outlook()
         if self.iteration:
             rate = self.rate() if self.state == "running" else None
             facts.append(f"report {self.iteration:,}")
             facts.extend([words.rate(rate)] if rate is not None else [])
+            each = self.median() if self.state == "running" and self.standing.get("done") is None else None
+            # Faster than that the rate says as much.
+            facts.extend([f"{words.span(each)} each"] if each is not None and each >= 0.1 else [])
         if self.checkpoints:
-            facts.append(words.count(self.checkpoints, "checkpoint"))
+            facts.append(words.kept(self.checkpoints, self.saved))
         return facts
 
     def bar(self) -> str:
@@ -102,6 +151,9 @@ class View:
         facts = [*self.facts(), *words.metrics_in_a_line(self.metrics)]
         if facts:
             lines.append(words.clip("  " + " · ".join(facts), columns))
+        group = self.group()
+        if group:
+            lines.append(words.clip("  " + " · ".join(group), columns))
         bar = self.bar()
         if bar:
             lines.append(words.clip("  " + bar, columns))

@@ -4,6 +4,7 @@ The methods that speak of trials are from the time when a training run was a tri
 they answer with the run: its name, its id, its directory.
 """
 
+import math
 from typing import Any
 
 from carril.train import _session
@@ -62,6 +63,20 @@ class TrainContext:
         """What this worker has reserved, by name."""
         _session.current("get_trial_resources()")
         return dict(_session.details().get("resources", {}))
+
+    def set_progress(self, done: float, total: float) -> None:
+        """Says how far the function is, in steps, epochs or whatever it counts: so much is done of `total`.
+
+        The live view then shows when it will be done. It may be called at every step: only now and then somebody is told.
+        """
+        session = _session.current("set_progress()")
+        done, total = float(done), float(total)
+        if not (total > 0 and math.isfinite(total) and done >= 0):
+            raise ValueError(
+                f"`set_progress({done:g}, {total:g})`: `total` must be more than 0, and `done` not less than 0"
+            )
+        if _session.is_stored(session):
+            session.set_progress(min(done, total), total)
 
     def get_metadata(self) -> dict[str, Any]:
         _session.current("get_metadata()")

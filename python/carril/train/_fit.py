@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from carril._internal import driver, spec
+from carril._internal import cells, driver, spec
 from carril._internal.pickling import dump_call, loads, script_classes
 from carril.exceptions import CarrilError, ConnectionLostError, InternalError
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
@@ -46,22 +46,25 @@ def fit(
     data = dump_call(_call(trainer, arguments, details), function, trainer.train_loop_config)
     check = _check(trainer)
     watch: _Watch | None = None
+    panic: str | None = None
     heads = 0
     with PreemptionSignals() as signals:
         try:
             while True:
                 try:
                     continues = watch.run_id if watch is not None else None
-                    run = _submit(trainer, client, name, data, check, environment, continues)
+                    run = _submit(trainer, client, name, data, check, environment, continues, panic)
                     heads = 0
                     watch = watch or _Watch(trainer, run)
                     watch.follow(run, signals)
                     return watch.conclude(client, watch.until_ended(), keeps_automatic_fields)
                 except ConnectionLostError as lost:
                     heads += 1
+                    panic = client.head_panic
+                    lost = driver.explained(lost, panic)
                     unwanted = watch is not None and watch.is_interrupted
                     if heads > _HEADS or unwanted or _is_over(client):
-                        raise
+                        raise lost
                     # FIT-3: the run's files are there: a new head goes on from its newest checkpoint.
                     client = driver.replace_lost(client)
                     if watch is not None:
@@ -90,6 +93,7 @@ def _submit(
     check: bytes | None,
     environment: dict[str, str],
     continues: str | None,
+    head_panic: str | None,
 ) -> "Run":
     run_config, scaling_config = trainer.run_config, trainer.scaling_config
     function, backend = trainer.train_loop_per_worker, trainer.backend_config
@@ -103,6 +107,8 @@ def _submit(
         spec.filesystem(run_config, client),
         continues,
         client.put_blob(check) if check is not None else None,
+        head_panic,
+        _data_words(trainer),
     )
     return client.submit(
         text,
@@ -130,7 +136,7 @@ def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: d
 
 def _script() -> dict[str, Any]:
     script = getattr(sys.modules.get("__main__"), "__file__", None)
-    return {"argv": list(sys.argv), "script": os.path.abspath(script) if script else None}
+    return {"argv": list(sys.argv), "script": os.path.abspath(script) if script else None, "cells": cells.here()}
 
 
 def _data_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
@@ -139,6 +145,14 @@ def _data_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
     from carril.train._data import details_of
 
     return details_of(trainer.datasets, trainer.data_config)
+
+
+def _data_words(trainer: "DataParallelTrainer") -> dict[str, str]:
+    if not trainer.datasets:
+        return {}
+    from carril.train._data import words_of
+
+    return words_of(trainer.datasets)
 
 
 def _validation_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
@@ -208,7 +222,9 @@ class _Watch(Follower):
         if kind == "output":
             console.output(event["rank"], event["text"])
         elif kind == "progress":
-            console.progress(event["iteration"], event["metrics"], event["checkpoints"], event.get("ranks"))
+            console.progress(event["iteration"], event["metrics"], event["checkpoints"], event["saved"])
+        elif kind == "standing":
+            console.standing(event)
         elif kind == "reported":
             self._on_reported(event)
         elif kind == "state":
@@ -236,7 +252,7 @@ class _Watch(Follower):
         ranks = event["ranks"]
         self._console.progress(event["iteration"], event["metrics"], ranks=ranks)
         if checkpoint is not None:
-            self._console.checkpoint()
+            self._console.checkpoint(self._trainer.run_config.checkpoint_config.num_to_keep)
         by_rank = [as_objects(ranks.get(rank, {})) for rank in range(self._trainer.scaling_config.max_workers)]
         self._call("after_report", by_rank, checkpoint)
         if checkpoint is not None:
@@ -260,6 +276,12 @@ class _Watch(Follower):
         if self._driver_error is None and ended["status"] == "finished":
             # Empty for None, and for every rank but 0 unless all of them were asked.
             values = [loads(client.get_blob(value)) if value else None for value in ended["return_values"]]
+            if self._trainer.datasets:
+                from carril.train._data import without_notes
+
+                values, warnings = without_notes(values)
+                for warning in warnings:
+                    self._console.warning(warning)
             result.return_value, result._rank_values = values[0], values
         error = self._error(ended)
         result.error = error
@@ -324,7 +346,8 @@ class _Watch(Follower):
 
     def _last_report(self) -> dict[str, Any]:
         """Of a run that went on and had nothing left to report."""
-        rows = parse_lines(Result(path=self._run.path, _filesystem=self._filesystem)._read("result.json"))
+        path = self._run.path
+        rows = parse_lines(Result(path=path, _filesystem=self._filesystem)._read("result.json"), f"{path}/result.json")
         return rows[-1] if rows else {}
 
 

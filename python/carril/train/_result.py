@@ -37,11 +37,16 @@ class Metrics(dict[str, Any]):
     """The metrics of a report. A missing key is an error that lists the keys there are."""
 
     def __missing__(self, key: str) -> Any:
-        names = ", ".join(f"`{name}`" for name in self if name not in AUTOMATIC_FIELDS)
-        raise MissingMetricError(f"no metric `{key}` was reported; there are {names or 'none'}")
+        from carril._internal.near import near
+
+        own = [str(name) for name in self if name not in AUTOMATIC_FIELDS]
+        names = ", ".join(f"`{name}`" for name in own)
+        meant = near(key, [*own, *flatten(self), *map(str, self)])
+        hint = f"\nhint: did you mean `{meant}`?" if meant is not None else ""
+        raise MissingMetricError(f"no metric `{key}` was reported; there are {names or 'none'}{hint}")
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """The outcome of a run: metrics, checkpoints, files.
 
@@ -90,11 +95,8 @@ class Result:
         if self.metrics is not None and "config" in self.metrics:
             given: dict[str, Any] = self.metrics["config"]
             return given
-        import json
-
         data = self._read("params.json")
-        stored: dict[str, Any] | None = None if data is None else json.loads(data)
-        return stored
+        return None if data is None else parse_object(data)
 
     def rank_metrics(self, rank: int) -> list[dict[str, Any]]:
         """Every report of one rank, in order."""
@@ -109,7 +111,7 @@ class Result:
                 raise NotFoundError(f"rank {rank} has reported nothing, or there was none: `{name}` is not there")
             # Without `metrics_reduce` the run's values are those of rank 0, and are kept once.
             data = self._read(_RUN_FILE)
-        return parse_lines(data)
+        return parse_lines(data, f"{self.path}/{name}")
 
     @property
     def metrics_dataframe(self) -> "pandas.DataFrame":
@@ -121,7 +123,8 @@ class Result:
                 "`metrics_dataframe` needs pandas, which is not installed\n"
                 "hint: `pip install pandas`, or use `rank_metrics(0)`, which needs nothing"
             ) from error
-        rows = self._reports if self.path is None else parse_lines(self._read(_RUN_FILE))
+        path = f"{self.path}/{_RUN_FILE}"
+        rows = self._reports if self.path is None else parse_lines(self._read(_RUN_FILE), path)
         return pandas.DataFrame([flatten(row) for row in rows])
 
     def get_best_checkpoint(self, metric: str, mode: str) -> "Checkpoint | None":
@@ -137,14 +140,35 @@ class Result:
         return in_order(scored, metric, mode)[-1][0]
 
     @classmethod
-    def from_path(cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> "Result":
+    def from_path(
+        cls, path: "str | os.PathLike[str]", storage_filesystem: Any = None, *, verify: bool = True
+    ) -> "Result":
         """Reads the result of a run from its directory, also while the run goes on.
 
-        `path` is a local path or a URI; with `storage_filesystem` it is a path in that.
+        `path` is a local path or a URI; with `storage_filesystem` it is a path in that. A checkpoint with a file that
+        is missing or has another size is named in a warning and left out; contents are compared when they are read.
+        With `verify=False` the checkpoints are given as they are.
         """
         from carril.train._stored import read_result
 
-        return read_result(cls, path, storage_filesystem)
+        return read_result(cls, path, storage_filesystem, verify)
+
+    def __repr__(self) -> str:
+        """In a line: what it is, what was reached, where it is. The rest is in its fields."""
+        from carril.train._console_text import clipped, metrics_shown
+
+        facts = [f"name={os.path.basename(self.path.rstrip('/'))!r}"] if self.path else []
+        facts.append(f"metrics={metrics_shown(self.metrics)}")
+        if self.checkpoint is not None:
+            facts.append(f"checkpoint={os.path.basename(str(self.checkpoint.path).rstrip('/'))!r}")
+        if self.path is not None:
+            facts.append(f"path={self.path!r}")
+        if self.return_value is not None:
+            facts.append(f"return_value={clipped(self.return_value)}")
+        if self.error is not None:
+            first = str(self.error).partition("\n")[0]
+            facts.append(f"error={type(self.error).__name__}: {first}")
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -159,13 +183,31 @@ class Result:
         return f"<table>{body}</table>"
 
 
-def parse_lines(data: bytes | None) -> list[dict[str, Any]]:
-    """The objects of a file with one JSON object per line. A line that is just being written is left out."""
+def parse_object(data: bytes) -> dict[str, Any] | None:
+    """The JSON object that a file or a line holds; None if it holds something else."""
     import json
 
-    if data is None:
-        return []
-    return [json.loads(line) for line in data.split(b"\n")[:-1] if line]
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):  # also what is no text
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def parse_lines(data: bytes | None, path: str) -> list[dict[str, Any]]:
+    """The objects of a file with one JSON object per line. A line that is just being written is left out.
+
+    What is torn or foreign in between is left out too, and counted in one warning.
+    """
+    lines = [line for line in (data or b"").split(b"\n")[:-1] if line.strip()]
+    rows = [row for row in map(parse_object, lines) if row is not None]
+    if len(rows) < len(lines):
+        import warnings
+
+        count = len(lines) - len(rows)
+        told = "1 line that is" if count == 1 else f"{count} lines that are"
+        warnings.warn(f"`{path}` has {told} no JSON object: left out", stacklevel=3)
+    return rows
 
 
 def flatten(metrics: dict[str, Any], prefix: str = "") -> dict[str, Any]:

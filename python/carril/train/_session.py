@@ -76,6 +76,7 @@ class StoredSession(SessionLike, Protocol):
     @property
     def node_directory(self) -> str: ...
     def set_data_position(self, position: str) -> None: ...
+    def set_progress(self, done: float, total: float) -> None: ...
     def checkpoints(self, timeout: float | None = None, validated: bool = False) -> list[dict[str, Any]]: ...
     def preemption(self) -> tuple[str, float] | None: ...
 
@@ -223,14 +224,15 @@ def get_context() -> "TrainContext":
 
 def get_checkpoint() -> "Checkpoint | None":
     """The newest checkpoint of this run; before there is one, that which the run began from, or None."""
-    path, filesystem = current("get_checkpoint()").latest_checkpoint(), storage_filesystem()
+    path, filesystem, verify = current("get_checkpoint()").latest_checkpoint(), storage_filesystem(), True
     if path is None:
         path, filesystem = _details.get("checkpoint"), _details.get("checkpoint_filesystem")
+        verify = _details.get("checkpoint_verify", True)
     if path is None:
         return None
     from carril.train._checkpoint import Checkpoint
 
-    return Checkpoint.stored(path, filesystem)
+    return Checkpoint.stored(path, filesystem, verify)
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
