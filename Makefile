@@ -11,7 +11,7 @@ INTERRUPTIBLE := env --default-signal=HUP,INT,QUIT
 RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
 
-.PHONY: train build test test-rust test-python test-examples lint format test-long sim bench clean
+.PHONY: train build wheel test test-rust test-python test-examples lint format test-long sim bench recording clean
 
 ## Build, install and run the main example
 train: $(VENV)/.installed $(VENV)/.example
@@ -19,6 +19,10 @@ train: $(VENV)/.installed $(VENV)/.example
 
 ## Build the wheel
 build: $(VENV)/.wheel
+
+## What could be published: a manylinux wheel and the source distribution, both checked, in dist/release
+wheel: $(VENV)/.release THIRD-PARTY-LICENSES
+	$(PY) scripts/make_release.py
 
 $(UV): requirements/build.txt
 	@command -v cargo >/dev/null || { echo "error: no Rust toolchain: install one with rustup"; exit 2; }
@@ -28,9 +32,13 @@ $(UV): requirements/build.txt
 	$(UV_INSTALL) -r requirements/build.txt
 	@touch $@
 
-$(VENV)/.wheel: $(UV) $(RUST) $(PACKAGE) LICENSE README.md
-	@rm -rf dist build
-	$(UV) build --quiet --wheel --no-build-isolation --python $(PY) --out-dir dist .
+THIRD-PARTY-LICENSES: Cargo.lock scripts/third_party_licences.py
+	$(PYTHON) scripts/third_party_licences.py
+	@touch $@
+
+$(VENV)/.wheel: $(UV) $(RUST) $(PACKAGE) LICENSE THIRD-PARTY-LICENSES README.md
+	@rm -rf dist/carril-*.whl build
+	@$(PY) scripts/build_wheel.py dist
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.wheel
@@ -39,6 +47,10 @@ $(VENV)/.installed: $(VENV)/.wheel
 
 $(VENV)/.example: $(UV) requirements/example.txt
 	$(UV_INSTALL) -r requirements/example.txt
+	@touch $@
+
+$(VENV)/.release: $(UV) requirements/release.txt
+	$(UV_INSTALL) -r requirements/release.txt
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.example requirements/test.txt
@@ -69,7 +81,7 @@ test-python: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
 	$(INTERRUPTIBLE) $(PY) -m pytest python/tests
 
-## Every example, and the README's snippets
+## Every example, and the scripts of the README and the docs
 test-examples: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --manifest-path examples/rust/Cargo.toml --target-dir target
 	$(INTERRUPTIBLE) $(PY) -m pytest examples/tests
@@ -89,6 +101,11 @@ bench: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --package carril --example rust_start
 	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
 	$(PY) benches/run.py $(BENCH)
+	$(PY) scripts/readme_numbers.py
+
+## The pictures of the README, from real runs
+recording: $(VENV)/.test $(VENV)/.installed
+	$(PY) scripts/record_terminal.py
 
 format: $(VENV)/.test
 	cargo fmt --all
