@@ -1,14 +1,17 @@
-"""The processes that run functions on data: forked from one that is kept, and replaced when somebody kills them."""
+"""The processes that run functions on data: forked from one that has imported what they need, and replaced when somebody kills them."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from driver_scripts import wait_until
 
-from carril import data
+import carril
+from carril import data, train
 from carril.exceptions import WorkerDiedError
 
 
@@ -26,7 +29,118 @@ def grandparent() -> Any:
     return function
 
 
-def test_every_data_set_forks_from_the_same_process_which_has_imported_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def where_it_runs(row: dict[str, Any]) -> dict[str, Any]:
+    """A function that tells where its process comes from, and whether it had to import torch itself."""
+    import os
+    import sys
+
+    with open(f"/proc/{os.getppid()}/stat") as file:
+        manager_of = int(file.read().rpartition(")")[2].split()[1])
+    with open(f"/proc/{os.getpid()}/cmdline", "rb") as file:
+        title = file.read().rstrip(b"\0").decode()
+    return {"manager_of": manager_of, "has_torch": "torch" in sys.modules, "title": title, **row}
+
+
+def test_with_a_head_a_data_set_forks_from_the_zygote() -> None:
+    """No process of the driver's own is started, and nothing is imported again."""
+    carril.shutdown()
+    with carril.init() as context:
+        directory = context["session_dir"]
+        seen = [data.range(1).map(where_it_runs).take_all()[0] for _ in range(3)]
+        (head,) = {row["manager_of"] for row in seen}
+        with open(f"/proc/{head}/cmdline", "rb") as file:
+            assert b"private-head" in file.read(), "the agent is the parent of what the zygote forks"
+        assert {(row["has_torch"], row["title"]) for row in seen} == {(True, "carril: functions on data")}
+        assert any(name.startswith("mappers-") for name in os.listdir(directory))
+
+
+def test_a_zygote_that_cannot_fork_costs_only_time() -> None:
+    carril.shutdown()
+    with carril.init() as context:
+        directory = context["session_dir"]
+        wait_until(lambda: any(name.startswith("mappers-") for name in os.listdir(directory)), "the zygote listens")
+        (name,) = [name for name in os.listdir(directory) if name.startswith("mappers-")]
+        os.remove(os.path.join(directory, name))
+        (row,) = data.range(1).map(grandparent()).take_all()
+        assert row["has_torch"] and parent_of(row["nursery"]) == os.getpid()
+
+
+def test_workers_fork_theirs_from_what_they_were_forked_from(storage: Path) -> None:
+    def loop() -> dict[str, Any]:
+        import os
+
+        (row,) = [row for batch in train.get_dataset_shard("own").iter_rows() for row in [batch]]
+        inside = data.range(1).map(where_it_runs).take_all()[0]
+        with open(f"/proc/{os.getpid()}/stat") as file:
+            agent = int(file.read().rpartition(")")[2].split()[1])
+        return {"given": row, "inside": inside, "worker": os.getpid(), "agent": agent}
+
+    trainer = train.DataParallelTrainer(
+        loop,
+        scaling_config=train.ScalingConfig(num_workers=1),
+        run_config=train.RunConfig(storage_path=storage),
+        datasets={"own": data.range(1).map(grandparent())},
+    )
+    with carril.init():
+        told = trainer.fit().return_value
+    assert told["given"]["has_torch"] and told["inside"]["has_torch"]
+    # A nursery that is the worker's own, so that it is counted and ended with it.
+    assert told["inside"]["manager_of"] == told["given"]["nursery"] != told["agent"]
+
+
+def test_a_function_may_start_processes_and_learn_how_they_ended() -> None:
+    def asks(row: dict[str, Any]) -> dict[str, Any]:
+        import subprocess
+
+        return {"code": subprocess.run(["false"], check=False).returncode}
+
+    carril.shutdown()
+    assert data.range(1).map(asks).take_all() == [{"code": 1}]
+    carril.shutdown()
+    with carril.init():
+        assert data.range(1).map(asks).take_all() == [{"code": 1}]
+
+
+def test_a_function_ends_with_the_process_that_made_its_own(tmp_path: Path) -> None:
+    """Also in the middle of a long one: nothing is left behind by a driver that is killed."""
+    place = tmp_path / "pids"
+    script = f"""
+import os, signal
+from carril import data
+
+def endless(row):
+    with open({str(place)!r}, "w") as file:
+        file.write(f"{{os.getpid()}} {{os.getppid()}}\\n")
+    signal.pause()
+
+data.range(1).map(endless).take_all()
+"""
+    driver = subprocess.Popen([sys.executable, "-c", script])
+    wait_until(lambda: place.exists() and place.read_text().endswith("\n"), "the function to run")
+    mapper, manager = map(int, place.read_text().split())
+    driver.kill()
+    driver.wait()
+    wait_until(lambda: is_gone(mapper) and is_gone(manager), "the end of both processes")
+
+
+def is_gone(pid: int) -> bool:
+    """A zombie that nobody collects has ended too."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def test_without_a_head_every_data_set_forks_from_one_process_which_has_imported_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    carril.shutdown()
     assert "torch" in sys.modules and torch.__version__
     seen = set()
     for number in range(3):
@@ -35,8 +149,7 @@ def test_every_data_set_forks_from_the_same_process_which_has_imported_torch(mon
         assert (row["has_torch"], row["place"]) == (True, str(number))
         seen.add(row["nursery"])
     assert len(seen) == 1
-    with open(f"/proc/{seen.pop()}/stat") as file:
-        assert int(file.read().rpartition(")")[2].split()[1]) == os.getpid()
+    assert parent_of(seen.pop()) == os.getpid()
 
 
 def test_a_process_that_is_killed_is_replaced_and_its_rows_are_done_again(tmp_path: Path) -> None:

@@ -95,9 +95,7 @@ pub fn start(
     let (jobs, mut queue) = mpsc::unbounded_channel::<Job>();
     let handle = AgentHandle { jobs };
     let zygotes = ZygotePids::default();
-    let temporary = config.directory.join("temporary");
-    std::fs::create_dir(&temporary).map_err(trouble)?;
-    let (tasks, _thread) = starter::spawn(zygotes.clone(), temporary).map_err(trouble)?;
+    let (tasks, _thread) = starter::spawn(zygotes.clone(), config.directory.clone()).map_err(trouble)?;
     let followers = Followers::new().map_err(trouble)?;
     let changes = followers.descriptor().map_err(trouble)?;
     let node = RealNode {

@@ -34,17 +34,17 @@ pub(crate) struct Starter {
     /// By executable; `None` where there is none to be had, with the reason.
     zygotes: HashMap<String, Result<Zygote, String>>,
     pids: ZygotePids,
-    /// For the zygotes' temporary files.
-    temporary: PathBuf,
+    /// The agent's, in which the zygotes have their temporary files and sockets.
+    directory: PathBuf,
 }
 
 /// Starts the thread. It ends, and the zygotes with it, when the sender is dropped.
 pub(crate) fn spawn(
     pids: ZygotePids,
-    temporary: PathBuf,
+    directory: PathBuf,
 ) -> io::Result<(mpsc::Sender<Task>, std::thread::JoinHandle<()>)> {
     let (sender, tasks) = mpsc::channel();
-    let mut starter = Starter { zygotes: HashMap::new(), pids, temporary };
+    let mut starter = Starter { zygotes: HashMap::new(), pids, directory };
     let thread = std::thread::Builder::new().name("carril-starter".into()).spawn(move || {
         while let Ok(task) = tasks.recv() {
             starter.perform(task);
@@ -129,10 +129,10 @@ impl Starter {
         {
             self.give_up(runtime, "the zygote has ended".to_owned());
         }
-        let (pids, temporary) = (&self.pids, &self.temporary);
+        let (pids, directory) = (&self.pids, &self.directory);
         let entry = self.zygotes.entry(runtime.executable.clone()).or_insert_with(|| {
             let zygote =
-                Zygote::start(runtime, temporary).map_err(|error| format!("the zygote cannot be started: {error}"))?;
+                Zygote::start(runtime, directory).map_err(|error| format!("the zygote cannot be started: {error}"))?;
             pids.lock().unwrap_or_else(PoisonError::into_inner).push(zygote.pid());
             Ok(zygote)
         });

@@ -60,8 +60,11 @@ pub(crate) struct Fork<'a> {
 
 impl Zygote {
     /// Must be called on the thread that lives as long as the agent: the zygote dies with that thread.
-    /// What libraries put into temporary files while they are imported goes into `temporary`, and with the agent.
-    pub fn start(runtime: &PythonRuntime, temporary: &Path) -> io::Result<Self> {
+    /// What libraries put into temporary files while they are imported is in `directory`, the agent's, and goes with it. So does the
+    /// socket on which the zygote forks processes for data.
+    pub fn start(runtime: &PythonRuntime, directory: &Path) -> io::Result<Self> {
+        let temporary = directory.join("temporary");
+        std::fs::create_dir_all(&temporary)?;
         let (ours, theirs) = UnixStream::pair()?;
         let inherited = OwnedFd::from(theirs);
         let number = inherited.as_raw_fd();
@@ -73,6 +76,7 @@ impl Zygote {
                 runtime.path.iter().filter(|path| !path.is_empty()).cloned().collect::<Vec<_>>().join(":"),
             )
             .env("TMPDIR", temporary)
+            .env("CARRIL_NODE_DIRECTORY", directory)
             .env_remove("CARRIL_WORKER")
             .env_remove("CARRIL_HEAD")
             .current_dir("/")

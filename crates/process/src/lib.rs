@@ -44,6 +44,15 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     child
 }
 
+/// This process is killed when the thread ends that has forked it; at once, where that has ended before.
+pub fn end_with_parent(parent: u32) {
+    // SAFETY: sets an attribute of this process.
+    unsafe { nix::libc::prctl(nix::libc::PR_SET_PDEATHSIG, nix::libc::SIGKILL) };
+    if nix::unistd::getppid().as_raw() as u32 != parent {
+        send_signal(std::process::id(), Signal::SIGKILL);
+    }
+}
+
 pub fn send_signal(pid: u32, signal: Signal) {
     let _ = kill(Pid::from_raw(pid as i32), signal);
 }

@@ -12,3 +12,4 @@ mod title;
 pub use error::SessionError;
 pub use session::{ReportOptions, Saving, Session, stack_signal};
 pub use shield::shield_from_preemption;
+pub use title::show_title;

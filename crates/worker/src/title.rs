@@ -1,4 +1,5 @@
-//! What `top` and `ps` call a worker: its run and its rank. A fork of the zygote would keep that one's name and command line.
+//! What `top` and `ps` call a process of ours: a worker by its run and its rank. A fork of the zygote would keep that one's name and
+//! command line.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -7,9 +8,14 @@ use std::os::unix::fs::FileExt;
 const LONGEST: usize = 15;
 
 pub(crate) fn show(run: &str, rank: u32, world_size: u32) {
+    show_title(&short(run, rank), &format!("carril worker: rank {rank} of {world_size}, run `{run}`"));
+}
+
+/// The name that `top` shows, of which the kernel keeps 15 bytes, and the command line.
+pub fn show_title(name: &str, command_line: &str) {
     // Best effort: a name is for people.
-    let _ = fs::write("/proc/self/comm", short(run, rank));
-    let _ = write_over(&format!("carril worker: rank {rank} of {world_size}, run `{run}`"));
+    let _ = fs::write("/proc/self/comm", name);
+    let _ = write_over(command_line);
 }
 
 /// The rank is told from the others in any case, and of the run what there is room for.

@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 
+from carril._internal.mappers import DATA_FUNCTIONS, fork_nursery
 from carril._internal.worker import run_and_exit, show_lines_as_they_come
 
 
@@ -33,6 +34,8 @@ def become_worker(
     sys.path[:] = path
     sys.argv[:] = [""]
     _leave_exit_functions_to_the_zygote()
+    if os.environ.pop(DATA_FUNCTIONS, ""):
+        fork_nursery()
     _set_threads(threads)
     _reseed()
     gc.enable()

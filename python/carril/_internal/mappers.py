@@ -1,8 +1,11 @@
-"""The nursery: a process that others are forked from, which run functions of the user's on blocks of data.
+"""Processes that run functions of the user's on blocks of data, and where they are forked from.
 
-It is started plainly, so that nothing has run in it: what it forks may use threads and numpy as it likes. It imports the installed
-packages that it is asked for, once. For each data set it forks a process that loads the functions, and that forks those that run them.
-MAPPERS-1: whoever sits at the other end of a socket has gone when it ends: the nursery and those that it has forked end then.
+For each data set there is a process that loads its functions (the manager) and forks those that run them (the mappers). A manager is
+forked from a process that has imported the packages that functions need, and has run nothing, so that what it forks may use threads and
+numpy as it likes: from the agent's zygote, or, where there is none, from a nursery that is started for that.
+
+MAPPERS-1: whoever sits at the other end of a socket has gone when it ends: nursery, manager and mappers end then.
+MAPPERS-2: a mapper ends with its manager, also in the middle of a function.
 """
 
 import contextlib
@@ -13,39 +16,95 @@ import signal
 import socket
 import sys
 import traceback
+import zlib
 from typing import Any
 
 
+def zygote_path(directory: str) -> str:
+    """The socket on which the zygote of this interpreter forks managers, in the directory of its agent."""
+    return os.path.join(directory, f"mappers-{zlib.crc32(os.fsencode(sys.executable)):08x}.sock")
+
+
 def main() -> int:
-    asked = socket.socket(fileno=int(sys.argv[1]))
+    """A nursery of its own: `python -m carril._internal.mappers FD`."""
+    serve(socket.socket(fileno=int(sys.argv[1])))
+    return 0
+
+
+# Set for workers of a run whose data sets have functions: each keeps a nursery from its first moment.
+DATA_FUNCTIONS = "CARRIL_DATA_FUNCTIONS"
+_inherited: socket.socket | None = None
+
+
+def fork_nursery() -> None:
+    """In a process that was just forked from the zygote, and has run nothing: it keeps another one like it, to fork managers from."""
+    global _inherited
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        ours.close()
+        try:
+            serve(theirs)
+        finally:
+            os._exit(0)
+    theirs.close()
+    _inherited = ours
+
+
+def take_inherited() -> socket.socket | None:
+    """The way to that process, once."""
+    global _inherited
+    inherited, _inherited = _inherited, None
+    return inherited
+
+
+def serve(asked: socket.socket) -> None:
+    """The nursery: forks a manager for each request, until the other side has gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Managers are not waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     from carril._internal.pickling import loads
-    from carril.data import _functions
 
     while True:
         message, descriptors, _, _ = socket.recv_fds(asked, 1, 3)
-        request = _receive(asked) if message else None
+        request = receive(asked) if message else None
         if request is None:
-            return 0
+            return
         given = loads(request)
         _import(given["modules"], given["path"])
         gc.freeze()
         if os.fork() == 0:
-            code = 1
-            try:
-                asked.close()
-                control, *output = descriptors
-                for number, descriptor in enumerate(output, 1):
-                    os.dup2(descriptor, number)
-                    os.close(descriptor)
-                code = _manage(socket.socket(fileno=control), _functions)
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(code)
+            asked.close()
+            control, *output = descriptors
+            manage_and_exit(socket.socket(fileno=control), output)
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def manage_forked(control: socket.socket) -> None:
+    """The manager that a zygote has forked for whoever has connected to it. Never returns."""
+    # The zygote ignores what is meant for the agent, and keeps its temporary files in the agent's directory.
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    if "tempfile" in sys.modules:
+        sys.modules["tempfile"].tempdir = None  # type: ignore[attr-defined]
+    _send(control, b"+")
+    _, output, _, _ = socket.recv_fds(control, 1, 2)
+    manage_and_exit(control, output)
+
+
+def manage_and_exit(control: socket.socket, output: list[int]) -> None:
+    """Never returns."""
+    code = 1
+    try:
+        for number, descriptor in enumerate(output, 1):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        code = _manage(control)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
 
 
 def _import(modules: list[str], path: list[str]) -> None:
@@ -64,12 +123,16 @@ def _import(modules: list[str], path: list[str]) -> None:
         sys.path[:] = before
 
 
-def _manage(control: socket.socket, functions: Any) -> int:
+def _manage(control: socket.socket) -> int:
     """The process of one data set: it forks those that run its functions."""
-    setup = _receive(control)
+    from carril._internal.pickling import loads
+    from carril._native import end_with_parent, show_title
+    from carril.data import _functions as functions
+
+    show_title("carril:data", "carril: functions on data")
+    setup = receive(control)
     if setup is None:
         return 0
-    from carril._internal.pickling import loads
 
     given = loads(setup)
     sys.path[:] = given["path"]
@@ -87,8 +150,10 @@ def _manage(control: socket.socket, functions: Any) -> int:
         message, descriptors, _, _ = socket.recv_fds(control, 1, 3)
         if not message:
             return 0
+        manager = os.getpid()
         if os.fork() == 0:
             control.close()
+            end_with_parent(manager)
             _serve(functions, operations, *descriptors)
             os._exit(0)
         for descriptor in descriptors:
@@ -99,6 +164,9 @@ def _serve(functions: Any, operations: Any, descriptor: int, given: int, made: i
     """Block after block, until the other side has gone."""
     from carril._native import read_blocks, write_blocks
 
+    # What functions start as processes of their own must be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    gc.enable()
     _reseed()
     stage = None
     # A reader that has enough goes while functions run: what they make is wanted by nobody then.
@@ -131,7 +199,7 @@ def _reseed() -> None:
         torch.set_num_threads(1)
 
 
-def _receive(control: socket.socket) -> bytes | None:
+def receive(control: socket.socket) -> bytes | None:
     length = _exactly(control, 8)
     return None if length is None else _exactly(control, int.from_bytes(length, "little"))
 

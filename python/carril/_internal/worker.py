@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril._internal import cells, torch_store
 from carril._internal.failure import describe, flush_output
+from carril._internal.mappers import DATA_FUNCTIONS
 from carril._internal.pickling import dumps, loads
 from carril._native import STACK_SIGNAL, Session, shield_from_preemption
 from carril.exceptions import kind_of
@@ -275,5 +276,7 @@ def _run_exit_functions() -> None:
 
 if __name__ == "__main__":
     _take_the_drivers_path()
+    # One that was not forked has nothing to fork from.
+    os.environ.pop(DATA_FUNCTIONS, None)
     show_lines_as_they_come()
     run_and_exit()

@@ -5,6 +5,8 @@ message is a length of four bytes, little-endian, and JSON, and descriptors ride
   {"op": "import", "path": […], "modules": […], "script": …}  →  {"imported": […], "failed": {…}, "seconds": …}
   {"op": "fork", "environment": {…}, "directory": …, "path": […], "threads": …} with [output, store?]
                                                               →  {"pid": …} or {"refused": reason}
+On a socket in the agent's directory (`mappers.zygote_path`) it forks, for each connection, a process that runs functions on data: for a
+driver, or for a worker that makes data sets itself. A connection that cannot be served is closed.
 
 ZYG-1: only installed packages are imported here, never the user's files, and nothing of them is called.
 ZYG-2: no fork while a thread runs that imports did not start, or while a CUDA device is open.
@@ -16,6 +18,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -57,6 +60,9 @@ _OWN_PARTS = (
     "carril.train._checkpoint",
 )
 
+# What runs functions on data needs, beside the packages of the user's.
+_OF_MANAGERS = ("carril._internal.mappers", "carril.data._functions")
+
 
 class ForkRequest(NamedTuple):
     """What a new worker is to be, in the words of the protocol."""
@@ -73,6 +79,9 @@ class Channel:
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def receive(self) -> tuple[dict[str, Any], list[int]] | None:
         """The next request and its descriptors; None when the agent has closed its end."""
@@ -105,12 +114,17 @@ class Channel:
 class Zygote:
     """Imports and forks. `serve` returns in each child with what it is to be, and in the parent at the end."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, listener: socket.socket | None) -> None:
+        self._channel, self._listener = channel, listener
         self._threads = _thread_count()
 
-    def serve(self) -> ForkRequest | None:
+    def serve(self) -> "ForkRequest | socket.socket | None":
         while True:
+            ready, _, _ = select.select([one for one in (self._channel, self._listener) if one is not None], [], [])
+            if self._listener in ready and (connection := self._fork_manager(self._listener)) is not None:
+                return connection
+            if self._channel not in ready:
+                continue
             received = self._channel.receive()
             if received is None:
                 return None
@@ -160,44 +174,63 @@ class Zygote:
 
     def _fork(self, wanted: ForkRequest) -> bool:
         """True in the new worker. In the zygote the answer has been sent."""
-        reason = self._refusal(wanted)
-        if reason:
-            self._channel.send({"refused": reason})
+        if not wanted.descriptors:
+            self._channel.send({"refused": "no descriptor for the worker's output came along"})
             return False
+        answer = self._fork_twice()
+        if answer is None:
+            return True
+        self._channel.send(answer)
+        return False
+
+    def _fork_manager(self, listener: socket.socket) -> socket.socket | None:
+        """The connection in the new manager; None in the zygote."""
+        # It is the driver or a worker: nobody else can enter the directory.
+        connection, _ = listener.accept()
+        for name in _OF_MANAGERS:
+            _import_guarded(name, {"imported": [], "failed": {}})
+        gc.freeze()
+        if self._fork_twice() is None:
+            return connection
+        connection.close()
+        return None
+
+    def _fork_twice(self) -> dict[str, Any] | None:
+        """None in the child; in the zygote its pid, or why there is none. The agent becomes the child's parent."""
+        reason = self._refusal()
+        if reason:
+            return {"refused": reason}
         reading, writing = os.pipe()
         try:
             middle = _fork_quietly()
         except OSError as error:
             os.close(reading)
             os.close(writing)
-            self._channel.send({"refused": f"fork failed: {error}"})
-            return False
+            return {"refused": f"fork failed: {error}"}
         if middle == 0:
-            # Forks once more and leaves at once, so that the agent becomes the worker's parent.
+            # Forks once more and leaves at once.
             return self._fork_again(reading, writing)
         os.close(writing)
         text = os.read(reading, 32)
         os.close(reading)
         os.waitpid(middle, 0)
-        self._channel.send({"pid": int(text)} if text else {"refused": "the second fork failed"})
-        return False
+        return {"pid": int(text)} if text else {"refused": "the second fork failed"}
 
-    def _fork_again(self, reading: int, writing: int) -> bool:
+    def _fork_again(self, reading: int, writing: int) -> None:
         try:
-            worker = _fork_quietly()
+            child = _fork_quietly()
         except OSError:
             os._exit(1)
-        if worker != 0:
-            os.write(writing, str(worker).encode())
+        if child != 0:
+            os.write(writing, str(child).encode())
             os._exit(0)
         os.close(reading)
         os.close(writing)
         self._channel.close()
-        return True
+        if self._listener is not None:
+            self._listener.close()
 
-    def _refusal(self, wanted: ForkRequest) -> str:
-        if not wanted.descriptors:
-            return "no descriptor for the worker's output came along"
+    def _refusal(self) -> str:
         threads = _thread_count()
         if threads > self._threads:
             return f"{threads} threads run, {self._threads} after the imports: a fork would lose them"
@@ -255,19 +288,42 @@ def _open_device() -> str:
     return ""
 
 
+def _listen_for_managers() -> socket.socket | None:
+    """None where that is not possible: managers are then forked from a process that is started for it."""
+    from carril._internal.mappers import zygote_path
+
+    directory = os.environ.pop("CARRIL_NODE_DIRECTORY", "")
+    if not directory:
+        return None
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        listener.bind(zygote_path(directory))
+        listener.listen()
+    except OSError:
+        listener.close()
+        return None
+    return listener
+
+
 def _main(descriptor: int) -> None:
     # What ends this process is the end of the agent. The signals are for the driver or for the agent.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)
     gc.disable()
+    # First of all: whoever connects waits until the imports are over.
+    listener = _listen_for_managers()
     for name in _OWN_PARTS:
         _import_guarded(name, {"imported": [], "failed": {}})
     gc.freeze()
     try:
-        request = Zygote(Channel(descriptor)).serve()
+        request = Zygote(Channel(descriptor), listener).serve()
     except (BrokenPipeError, ConnectionResetError):  # the agent went while it was being answered: ZYG-3
         request = None
-    if request is not None:
+    if isinstance(request, socket.socket):
+        from carril._internal.mappers import manage_forked
+
+        manage_forked(request)
+    elif request is not None:
         from carril._internal.forked import become_worker
 
         become_worker(request.environment, request.directory, request.path, request.threads, request.descriptors)

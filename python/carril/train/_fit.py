@@ -114,8 +114,17 @@ def _submit(
         text,
         trainer.train_loop_config or {},
         call,
-        {**os.environ, **driver.worker_environment(), **environment},
+        {**os.environ, **driver.worker_environment(), **environment, **_for_data(trainer)},
     )
+
+
+def _for_data(trainer: "DataParallelTrainer") -> dict[str, str]:
+    """Workers whose data sets have functions are told so before they have run anything."""
+    if not any(one._plan.operations for one in trainer.datasets.values()):
+        return {}
+    from carril._internal.mappers import DATA_FUNCTIONS
+
+    return {DATA_FUNCTIONS: "1"}
 
 
 def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:
