@@ -79,7 +79,7 @@ class Run:
         reported: iteration, metrics, ranks {rank: metrics}, checkpoint {index, path, metrics, iteration} or None
                (a report with a checkpoint, and those after it, come when the checkpoint is settled)
         progress: iteration, metrics, checkpoints, time_total_s, saved
-        standing: done, total, behind, reports_behind, usage
+        standing: done, total, data, epoch, behind, reports_behind, usage
         output: rank, text (bytes, whole lines)
         warning: text
         failed: failures [{rank, code, origin, retryable, message, hints, exception_type, traceback, exception, location,
@@ -145,6 +145,8 @@ class Session:
     def connect() -> Session:
         """By the environment: CARRIL_AGENT (socket) and CARRIL_WORKER (run/attempt/rank)."""
     def set_progress(self, done: float, total: float) -> None: ...
+    def set_rows_read(self, data: str, epoch: int, done: int, total: int) -> None:
+        """How many rows of its part of a data set this rank has read in an epoch."""
     @property
     def rank(self) -> int: ...
     @property
@@ -356,6 +358,12 @@ class Epoch:
 
     def next(self) -> Block | None: ...
     @property
+    def number(self) -> int:
+        """The number of this epoch, from 0."""
+    @property
+    def rows_read(self) -> tuple[int, int] | None:
+        """How many rows of its part of the epoch this rank was handed, and how many it has; None where rows are not counted."""
+    @property
     def rest(self) -> int:
         """Counted rows that nobody gets, because they do not fill a row for each rank."""
     @property
@@ -387,6 +395,12 @@ def panic(message: str) -> None:
 
 def shield_from_preemption() -> None:
     """From here on SIGTERM, SIGUSR1 and SIGUSR2 act only when this process or its parent sends them."""
+
+def show_title(name: str, command_line: str) -> None:
+    """The name of this process in `top`, and its command line in `ps`."""
+
+def end_with_parent(parent: int) -> None:
+    """This process is killed when its parent ends, whose pid the caller knows."""
 
 def to_plain(metrics: dict[str, Any]) -> dict[str, Any]:
     """What `report` makes of these metrics: used where there is no worker (num_workers=0). Objects stay themselves."""

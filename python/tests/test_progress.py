@@ -9,7 +9,7 @@ from terminals import Terminals, terminals_fixture  # noqa: F401
 from carril import train
 from carril.train._console_view import View
 
-STANDING = {"done": None, "total": 0.0, "behind": [], "reports_behind": 0, "usage": None}
+STANDING = {"done": None, "total": 0.0, "behind": [], "reports_behind": 0, "usage": None, "data": "", "epoch": 0}
 
 
 def view(**standing: object) -> View:
@@ -81,6 +81,33 @@ def test_a_run_says_how_far_it_is_and_what_it_uses(terminals: Terminals, scripts
     terminal.wait_for("0 % · ")
     terminal.wait_for(" left")
     terminal.wait_for(" CPUs · ")
+    (scripts.directory / "seen").touch()
+    assert terminal.finish() == 0, terminal.everything
+
+
+def test_a_run_that_says_nothing_shows_how_far_its_epoch_is(terminals: Terminals, scripts: Scripts) -> None:
+    terminal = terminals.start("""
+        import os, time
+        from carril import data, train
+
+        def loop():
+            shard = train.get_dataset_shard("train")
+            for epoch in range(3):
+                for number, batch in enumerate(shard.iter_batches(batch_size=100)):
+                    while epoch == 1 and number == 30 and not os.path.exists("seen"):
+                        time.sleep(0.01)
+                    time.sleep(0.01)
+
+        train.DataParallelTrainer(
+            loop,
+            scaling_config=train.ScalingConfig(num_workers=2),
+            run_config=train.RunConfig(name="far"),
+            datasets={"train": data.range(20_000).random_shuffle(seed=1)},
+        ).fit()
+    """)
+    terminal.wait_for("epoch 0 of `train` ")
+    terminal.wait_for(" left in it")
+    terminal.wait_for("epoch 1 of `train` ")
     (scripts.directory / "seen").touch()
     assert terminal.finish() == 0, terminal.everything
 

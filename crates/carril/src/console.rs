@@ -119,8 +119,9 @@ impl Console {
     }
 
     pub fn standing(&mut self, standing: &v1::Standing) {
+        let is_other = (&standing.data, standing.epoch) != (&self.standing.data, self.standing.epoch);
         if let Some(done) = standing.done
-            && self.first.is_none_or(|(_, first)| done < first)
+            && self.first.is_none_or(|(_, first)| done < first || is_other)
         {
             self.first = Some((Instant::now(), done));
         }
@@ -132,10 +133,12 @@ impl Console {
         let mut facts = Vec::new();
         if let Some(done) = self.standing.done {
             let total = self.standing.total;
-            facts.push(format!("{:.0} %", 100.0 * done / total));
+            let percent = format!("{:.0} %", 100.0 * done / total);
+            let v1::Standing { data, epoch, .. } = &self.standing;
+            facts.push(if data.is_empty() { percent } else { format!("epoch {epoch} of `{data}` {percent}") });
             if let Some((at, first)) = self.first.filter(|(_, first)| done > *first) {
                 let left = at.elapsed().as_secs_f64() * (total - done) / (done - first);
-                facts.push(format!("{} left", clock(left)));
+                facts.push(format!("{} left{}", clock(left), if data.is_empty() { "" } else { " in it" }));
             }
         }
         if !self.standing.behind.is_empty() {

@@ -136,7 +136,14 @@ fn of_live(summary: &RunSummary) -> Block {
     }
     let standing = summary.standing.clone().unwrap_or_default();
     if let Some(done) = standing.done {
-        rows.push(row("progress", format!("{:.0} %", 100.0 * done / standing.total)));
+        let percent = format!("{:.0} %", 100.0 * done / standing.total);
+        rows.push(row(
+            "progress",
+            match standing.data.as_str() {
+                "" => percent,
+                data => format!("{percent} of epoch {} of `{data}`", standing.epoch),
+            },
+        ));
     }
     if let Some(used) = &standing.usage {
         rows.push(row("uses", format!("{:.1} CPUs, {}", used.cpus, size(used.memory))));

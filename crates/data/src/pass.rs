@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{Batches, NextBatch};
 use crate::engine::{Pipeline, Stream, StreamOptions};
 use crate::error::DataError;
-use crate::order::{Deal, Order, Position, SMALL, Segment, Share, Shuffle, WINDOW};
+use crate::order::{Deal, Order, Piece, Position, SMALL, Segment, Share, Shuffle, WINDOW};
 use crate::source::Unit;
 
 /// Less is of no use to anybody.
@@ -83,6 +83,8 @@ pub struct Pass {
     /// Whether every rank knows before it reads how many rows it gets.
     pub is_counted: bool,
     pub pieces: usize,
+    /// How many rows this rank is dealt, where they are counted.
+    pub(crate) dealt: Option<u64>,
     /// Rows that nobody gets, because they do not fill a row for each rank.
     pub rest: u64,
     pub(crate) deal: Deal,
@@ -137,12 +139,13 @@ impl Pass {
             mixed_by: local_shuffle.map(|_| spec.seed ^ spec.epoch),
         };
         let count = pieces.len();
+        let dealt = pieces.iter().map(Piece::rows).sum::<Option<u64>>().filter(|_| keeps_rows);
         let stream = Stream::start(pipeline, pieces, options);
         let drop_last = spec.drop_last || (part.is_in_rounds && !deal.stripes && !(is_counted && keeps_rows));
         // Blocks as they come would be unequal, and a small one would have no row for some ranks.
         let batch_size = spec.batch_size.or(deal.stripes.then_some(STRIPED_BATCH));
         let batches = Batches::new(stream, batch_size, drop_last, stripe);
-        Pass { batches, is_counted: is_counted && keeps_rows, pieces: count, rest, deal, is_empty }
+        Pass { batches, is_counted: is_counted && keeps_rows, pieces: count, dealt, rest, deal, is_empty }
     }
 
     /// Waits at most so long for each block that is missing.

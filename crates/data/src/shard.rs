@@ -145,6 +145,11 @@ impl Shard {
         Rules::of(&self.pipeline, Some(self.options.multiple), cut.local_shuffle)
     }
 
+    fn rows_of_a_rank(&self) -> Option<u64> {
+        let rows = self.pipeline.source.units().iter().map(|unit| unit.rows).sum::<Option<u64>>();
+        rows.map(|rows| rows / self.options.world as u64)
+    }
+
     /// Whether ranks that must end together may have unequal parts.
     fn is_in_rounds(&self) -> bool {
         let ShardOptions { world, uneven, meeting, deals_rest, .. } = &self.options;
@@ -180,6 +185,7 @@ impl Shard {
             before,
             pass,
             board,
+            whole: self.rows_of_a_rank(),
             number: 0,
             last: Position::default(),
             current: None,
@@ -250,6 +256,8 @@ pub struct Epoch {
     before: Vec<Segment>,
     pass: Pass,
     board: Option<Board>,
+    /// How many rows a rank's part of the whole epoch has, where they are counted.
+    whole: Option<u64>,
     /// How many batches were handed over in this round, with the one that is about to be.
     number: u64,
     /// Behind the last batch that was handed over in this round.
@@ -296,6 +304,18 @@ impl Epoch {
     /// How many rows no rank gets in this epoch, because they do not fill one for each.
     pub fn rest(&self) -> u64 {
         if self.shard.options.world > 1 { self.pass.rest } else { 0 }
+    }
+
+    /// How many rows of its part of the whole epoch this rank has been handed, and how many that part has; nothing where rows are not
+    /// counted. What was read before a restart counts too, by the number of ranks that there are now.
+    pub fn rows_read(&self) -> Option<(u64, u64)> {
+        let whole = self.whole?;
+        let left = self.pass.dealt?.saturating_sub(self.last.own);
+        Some((whole.saturating_sub(left), whole))
+    }
+
+    pub fn number(&self) -> u64 {
+        self.epoch
     }
 
     /// Of the epoch that has ended: how many rows this rank was handed, and how many of its rows were left out because another rank had no

@@ -312,7 +312,7 @@ impl Run {
             }
             Some(Kind::Progressed(progressed)) => {
                 let rank = rank_of(progressed.worker.as_ref());
-                self.on_progressed(rank, progressed.done, progressed.total, outside);
+                self.on_progressed(rank, progressed, outside);
             }
             Some(Kind::Usage(used)) => {
                 let rank = rank_of(used.worker.as_ref());

@@ -125,6 +125,8 @@ fn ended_into(py: Python<'_>, dict: &Bound<'_, PyDict>, ended: v1::RunEnded) -> 
 fn standing_into(py: Python<'_>, dict: &Bound<'_, PyDict>, standing: v1::Standing) -> PyResult<()> {
     dict.set_item("done", standing.done)?;
     dict.set_item("total", standing.total)?;
+    dict.set_item("data", standing.data)?;
+    dict.set_item("epoch", standing.epoch)?;
     dict.set_item("behind", standing.behind)?;
     dict.set_item("reports_behind", standing.reports_behind)?;
     let usage = standing.usage.map(|usage| {

@@ -95,6 +95,11 @@ impl Session {
         self.inner.set_progress(done, total);
     }
 
+    /// How many rows of its part of a data set this rank has read in an epoch.
+    fn set_rows_read(&self, data: &str, epoch: u64, done: u64, total: u64) {
+        self.inner.set_rows_read(data, epoch, done, total);
+    }
+
     #[pyo3(signature = (stacks=false))]
     fn ready(&self, stacks: bool) {
         self.inner.ready(stacks);
@@ -287,6 +292,18 @@ impl Session {
 #[pyfunction]
 pub fn shield_from_preemption() {
     carril_worker::shield_from_preemption();
+}
+
+/// The name of this process in `top`, and its command line in `ps`.
+#[pyfunction]
+pub fn show_title(name: &str, command_line: &str) {
+    carril_worker::show_title(name, command_line);
+}
+
+/// This process is killed when its parent ends, whose pid the caller knows.
+#[pyfunction]
+pub fn end_with_parent(parent: u32) {
+    carril_process::end_with_parent(parent);
 }
 
 fn saving_of(py: Python<'_>, mode: &str) -> PyResult<Saving> {

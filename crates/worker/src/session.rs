@@ -207,12 +207,26 @@ impl Session {
 
     /// How far the function is: so much is done of so much. It may be said at every step: only now and then somebody is told.
     pub fn set_progress(&self, done: f64, total: f64) {
+        if self.may_tell_progress() || done >= total {
+            self.link.send(v1::WorkerProgressed { done, total, ..Default::default() });
+        }
+    }
+
+    /// How many rows of its part of a data set this rank has read in an epoch. It may be said with every batch.
+    pub fn set_rows_read(&self, data: &str, epoch: u64, done: u64, total: u64) {
+        if self.may_tell_progress() {
+            let (done, total, data) = (done as f64, total as f64, data.to_owned());
+            self.link.send(v1::WorkerProgressed { worker: None, done, total, data, epoch });
+        }
+    }
+
+    fn may_tell_progress(&self) -> bool {
         let mut last = self.progressed.lock().unwrap_or_else(PoisonError::into_inner);
-        if done < total && last.is_some_and(|last| last.elapsed() < BETWEEN_PROGRESS) {
-            return;
+        if last.is_some_and(|last| last.elapsed() < BETWEEN_PROGRESS) {
+            return false;
         }
         *last = Some(Instant::now());
-        self.link.send(v1::WorkerProgressed { worker: None, done, total });
+        true
     }
 
     /// Has the files for the next report taken; returns when the caller may do with them what it wants.

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from carril.data import _convert
@@ -42,14 +42,17 @@ class Shard(DataIterator):
         meeting: Meeting | None = None,
         deals_rest: bool = False,
         saved: "Positions | None" = None,
+        tell_read: "Callable[[int, int, int], None] | None" = None,
     ) -> None:
         """Without a `meeting` each rank goes to its own end of an epoch. With `deals_rest` some have a row more than others.
 
-        `saved` is where the ranks were when the checkpoint was made that is resumed from.
+        `saved` is where the ranks were when the checkpoint was made that is resumed from. `tell_read` is called with every block: with the
+        number of the epoch, the rows of it that were read, and how many there are.
         """
         # A limit is of all ranks together.
         self._dataset, self._world, self._rank, self._seed = dataset._settled(), world, rank, seed
         self._meeting, self._deals_rest, self._saved = meeting, deals_rest, saved
+        self._tell_read = tell_read
         self._made: Native | None = None
         self._is_told = False
         # Of all epochs that were read to their end: the rows that all ranks were handed, as well as one can tell, and those that were left out.
@@ -95,6 +98,8 @@ class Shard(DataIterator):
         while (block := epoch.next()) is not None:
             if opened.plan.renames:
                 _convert.check_names(block.names)
+            if self._tell_read is not None and (read := epoch.rows_read) is not None:
+                self._tell_read(epoch.number, *read)
             yield block
         for warning in opened.source.warnings():
             _logger.warning("%s", warning)

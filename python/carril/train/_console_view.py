@@ -52,8 +52,8 @@ class View:
         self.bars: dict[int, str] = {}
         self.curves = Curves()
         self.standing: dict[str, Any] = {}
-        # When it was first said how much is done, and how much that was.
-        self._first_done: tuple[float, float] | None = None
+        # When it was first said how much is done, how much that was, and of what.
+        self._first_done: tuple[float, float, object] | None = None
         self._began = time.monotonic()
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
 
@@ -92,22 +92,24 @@ class View:
         return each[len(each) // 2] if len(each) > 1 else None
 
     def stands(self, standing: dict[str, Any]) -> None:
-        done = standing["done"]
+        done, what, first = standing["done"], (standing["data"], standing["epoch"]), self._first_done
         # After a restart less is done than before.
-        if done is not None and (self._first_done is None or done < self._first_done[1]):
-            self._first_done = time.monotonic(), done
+        if done is not None and (first is None or done < first[1] or what != first[2]):
+            self._first_done = time.monotonic(), done, what
         self.standing = standing
 
     def outlook(self) -> list[str]:
-        """How far it is and when it will be done, where the function says so."""
+        """How far it is and when it will be done, where the function says so; else how far the epoch is, where rows are counted."""
         done, first = self.standing.get("done"), self._first_done
         if done is None or first is None:
             return []
         total = self.standing["total"]
-        facts = [f"{100 * done / total:.0f} %"]
+        percent = f"{100 * done / total:.0f} %"
+        data, epoch = self.standing["data"], self.standing["epoch"]
+        facts = [f"epoch {epoch} of `{data}` {percent}" if data else percent]
         if done > first[1] and self.state == "running":
             left = (time.monotonic() - first[0]) * (total - done) / (done - first[1])
-            facts.append(f"{words.clock(left)} left")
+            facts.append(f"{words.clock(left)} left{' in it' if data else ''}")
         return facts
 
     def group(self) -> list[str]:
@@ -129,7 +131,8 @@ class View:
             rate = self.rate() if self.state == "running" else None
             facts.append(f"report {self.iteration:,}")
             facts.extend([words.rate(rate)] if rate is not None else [])
-            each = self.median() if self.state == "running" and self.standing.get("done") is None else None
+            is_told = self.standing.get("done") is not None and not self.standing["data"]
+            each = self.median() if self.state == "running" and not is_told else None
             # Faster than that the rate says as much.
             facts.extend([f"{words.span(each)} each"] if each is not None and each >= 0.1 else [])
         if self.checkpoints:

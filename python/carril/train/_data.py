@@ -9,6 +9,7 @@ import random
 import zlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError
@@ -136,15 +137,16 @@ def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Sha
 
     given = details["datasets"][name]
     world, rank = (session.world_size, session.rank) if given["split"] else (1, 0)
-    meeting = saved = None
+    meeting = saved = tell_read = None
     if is_stored(session):
+        tell_read = partial(session.set_rows_read, name)
         path = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
         meeting = Meeting(name, path, details["uneven"], len(details["datasets"]))
         saved = _saved(name, session.began_from)
     if saved is not None and not given["split"]:
         # Each rank reads all of it, and resumes where it was itself.
         saved = saved.of_rank(session.rank)
-    return Shard(given["dataset"], world, rank, given["seed"], meeting, saved=saved)
+    return Shard(given["dataset"], world, rank, given["seed"], meeting, saved=saved, tell_read=tell_read)
 
 
 def _saved(name: str, checkpoint: str | None) -> "Positions | None":

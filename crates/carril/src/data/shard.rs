@@ -1,6 +1,6 @@
 //! Batches as they come: of a whole data set, or of a worker's part.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -49,6 +49,8 @@ pub struct DataShard {
     pub(super) name: Arc<str>,
     pub(super) plan: Arc<Here>,
     pub(super) shard: Arc<Shard>,
+    /// Shards are kept by the session: one that had it would never go.
+    pub(super) worker: Weak<carril_worker::Session>,
 }
 
 impl DataShard {
@@ -97,7 +99,7 @@ impl DataShard {
                 &format!("{rows} row{s} of this one {are}; `Trainer::uneven` can pad or repeat instead"),
             );
         }
-        let inner = Inner::Epoch(Box::new(epoch), self.name.clone());
+        let inner = Inner::Epoch(Box::new(epoch), self.clone());
         Ok(Batches { inner, pipeline: self.shard.pipeline().clone(), is_over: false })
     }
 
@@ -141,8 +143,7 @@ pub struct Batches {
 
 enum Inner {
     Pass(Box<Pass>),
-    /// With the name of the data set.
-    Epoch(Box<Epoch>, Arc<str>),
+    Epoch(Box<Epoch>, DataShard),
 }
 
 impl Batches {
@@ -152,7 +153,7 @@ impl Batches {
 
     /// Once for each data set: the numbers differ from epoch to epoch.
     fn tell_left_out(&self) {
-        let Inner::Epoch(epoch, name) = &self.inner else { return };
+        let Inner::Epoch(epoch, DataShard { name, .. }) = &self.inner else { return };
         let (handed, left_out) = epoch.left_out();
         if left_out > 0 {
             told_once(
@@ -175,7 +176,13 @@ impl Iterator for Batches {
         }
         let next = match &mut self.inner {
             Inner::Pass(pass) => next_of(pass),
-            Inner::Epoch(epoch, _) => epoch.next_batch(),
+            Inner::Epoch(epoch, shard) => {
+                let next = epoch.next_batch();
+                if let (Some(worker), Some((done, total))) = (shard.worker.upgrade(), epoch.rows_read()) {
+                    worker.set_rows_read(&shard.name, epoch.number(), done, total);
+                }
+                next
+            }
         };
         self.is_over = !matches!(next, Ok(Some(_)));
         if let Ok(None) = &next {

@@ -220,7 +220,7 @@ impl Session {
             warn,
         };
         let shard = Shard::new(plan.open()?, options, &saved)?;
-        Ok(DataShard { name: name.into(), plan: Arc::new(plan.clone()), shard })
+        Ok(DataShard { name: name.into(), plan: Arc::new(plan.clone()), shard, worker: self.worker_weakly() })
     }
 
     /// Where each rank was when the checkpoint was made that this attempt goes on from.

@@ -1,4 +1,4 @@
-//! How far a run is: what its function says, which ranks lag behind, what the group uses.
+//! How far a run is: what its function says, or how much of an epoch it has read; which ranks lag behind; what the group uses.
 //!
 //! STAND-1: it is told at most twice a second, however often the ranks speak.
 
@@ -20,6 +20,8 @@ const NAMED: usize = 4;
 pub(super) struct Standing {
     /// What each rank says is done, of how much.
     said: BTreeMap<u32, (f64, f64)>,
+    /// What each rank has read of the data set that it read last.
+    read: BTreeMap<u32, Read>,
     /// How many reports each rank has made in this attempt, and when the first rank made its last one.
     reports: BTreeMap<u32, u64>,
     led: f64,
@@ -28,15 +30,30 @@ pub(super) struct Standing {
     told: f64,
 }
 
+#[derive(Clone)]
+struct Read {
+    data: String,
+    epoch: u64,
+    done: f64,
+    total: f64,
+}
+
 impl Standing {
     /// For the next attempt.
     pub fn clear(&mut self) {
         *self = Self { told: self.told, ..Self::default() };
     }
 
-    fn say(&mut self, rank: Rank, done: f64, total: f64) {
-        if done.is_finite() && total.is_finite() && total > 0.0 && done >= 0.0 {
-            self.said.insert(rank.0, (done.min(total), total));
+    fn say(&mut self, rank: Rank, progressed: v1::WorkerProgressed) {
+        let v1::WorkerProgressed { done, total, data, epoch, .. } = progressed;
+        if !done.is_finite() || !total.is_finite() || total <= 0.0 || done < 0.0 {
+            return;
+        }
+        let done = done.min(total);
+        if data.is_empty() {
+            self.said.insert(rank.0, (done, total));
+        } else {
+            self.read.insert(rank.0, Read { data, epoch, done, total });
         }
     }
 
@@ -52,6 +69,14 @@ impl Standing {
     /// The slowest rank counts: the run is done when every one is.
     fn reached(&self) -> Option<(f64, f64)> {
         self.said.values().copied().min_by(|left, right| (left.0 / left.1).total_cmp(&(right.0 / right.1)))
+    }
+
+    /// By what was read, where the function says nothing; with the data set and its epoch.
+    fn reached_by_rows(&self) -> Option<&Read> {
+        let before = |left: &&Read, right: &&Read| {
+            left.epoch.cmp(&right.epoch).then((left.done / left.total).total_cmp(&(right.done / right.total)))
+        };
+        self.read.values().min_by(before)
     }
 
     /// Ranks that lag, and how many reports the last of them is behind.
@@ -72,7 +97,11 @@ impl Standing {
     }
 
     pub fn to_wire(&self, world: u32, now: f64) -> v1::Standing {
-        let (done, total) = self.reached().map_or((None, 0.0), |(done, total)| (Some(done), total));
+        let (data, epoch, reached) = match (self.reached(), self.reached_by_rows()) {
+            (None, Some(read)) => (read.data.clone(), read.epoch, Some((read.done, read.total))),
+            (said, _) => (String::new(), 0, said),
+        };
+        let (done, total) = reached.map_or((None, 0.0), |(done, total)| (Some(done), total));
         let (behind, reports_behind) = self.behind(world, now);
         let usage = self.usage.values().fold(None, |all: Option<v1::Usage>, one| {
             let all = all.unwrap_or_default();
@@ -86,13 +115,13 @@ impl Standing {
                 gpu_memory: all.gpu_memory + one.gpu_memory,
             })
         });
-        v1::Standing { done, total, behind, reports_behind, usage }
+        v1::Standing { done, total, behind, reports_behind, usage, data, epoch }
     }
 }
 
 impl Run {
-    pub(super) fn on_progressed(&mut self, rank: Rank, done: f64, total: f64, outside: &mut dyn Outside) {
-        self.standing.say(rank, done, total);
+    pub(super) fn on_progressed(&mut self, rank: Rank, progressed: v1::WorkerProgressed, outside: &mut dyn Outside) {
+        self.standing.say(rank, progressed);
         self.tell_standing(outside);
     }
 
@@ -117,14 +146,34 @@ impl Run {
 mod tests {
     use super::*;
 
+    fn said(done: f64, total: f64) -> v1::WorkerProgressed {
+        v1::WorkerProgressed { done, total, ..Default::default() }
+    }
+
+    fn read(epoch: u64, done: f64) -> v1::WorkerProgressed {
+        v1::WorkerProgressed { worker: None, done, total: 100.0, data: "train".to_owned(), epoch }
+    }
+
+    #[test]
+    fn what_was_read_counts_where_the_function_says_nothing() {
+        let mut standing = Standing::default();
+        standing.say(Rank(0), read(2, 10.0));
+        standing.say(Rank(1), read(1, 90.0));
+        let wire = standing.to_wire(2, 0.0);
+        assert_eq!((wire.done, wire.total, wire.data.as_str(), wire.epoch), (Some(90.0), 100.0, "train", 1));
+        standing.say(Rank(0), said(1.0, 4.0));
+        let wire = standing.to_wire(2, 0.0);
+        assert_eq!((wire.done, wire.total, wire.data.as_str()), (Some(1.0), 4.0, ""));
+    }
+
     #[test]
     fn the_slowest_rank_says_how_far_the_run_is() {
         let mut standing = Standing::default();
         assert_eq!(standing.to_wire(2, 0.0).done, None);
-        standing.say(Rank(0), 5.0, 10.0);
-        standing.say(Rank(1), 40.0, 100.0);
+        standing.say(Rank(0), said(5.0, 10.0));
+        standing.say(Rank(1), said(40.0, 100.0));
         for (done, total) in [(1.0, 0.0), (f64::NAN, 1.0), (1.0, f64::INFINITY), (-1.0, 3.0)] {
-            standing.say(Rank(1), done, total);
+            standing.say(Rank(1), said(done, total));
         }
         let wire = standing.to_wire(2, 0.0);
         assert_eq!((wire.done, wire.total), (Some(40.0), 100.0));

@@ -113,6 +113,18 @@ impl Epoch {
         }
     }
 
+    /// The number of this epoch, from 0.
+    #[getter]
+    fn number(&self) -> u64 {
+        self.inner().number()
+    }
+
+    /// How many rows of its part of the epoch this rank was handed, and how many it has; None where rows are not counted.
+    #[getter]
+    fn rows_read(&self) -> Option<(u64, u64)> {
+        self.inner().rows_read()
+    }
+
     /// Counted rows that nobody gets, because they do not fill a row for each rank.
     #[getter]
     fn rest(&self) -> u64 {
