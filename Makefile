@@ -11,7 +11,7 @@ INTERRUPTIBLE := env --default-signal=HUP,INT,QUIT
 RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
 
-.PHONY: train build wheel test test-rust test-python test-examples lint format test-long sim bench recording clean
+.PHONY: train build wheel test test-rust test-python test-examples lint format test-long test-long-data test-long-fuzz test-long-soak test-long-search sim bench recording clean
 
 ## Build, install and run the main example
 train: $(VENV)/.installed $(VENV)/.example
@@ -86,9 +86,36 @@ test-examples: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --manifest-path examples/rust/Cargo.toml --target-dir target
 	$(INTERRUPTIBLE) $(PY) -m pytest examples/tests
 
-## The same at full sizes
-test-long: export CARRIL_LONG := 1
-test-long: test
+## One part at full sizes, each under 40 minutes: make test-long PART=data (or fuzz, soak, search)
+PARTS := data fuzz soak search
+LONG_PYTHON := CARRIL_LONG=1 $(INTERRUPTIBLE) $(PY) -m pytest
+LONG_RUST := CARRIL_LONG=1 $(INTERRUPTIBLE) cargo test --quiet --release
+test-long: $(VENV)/.test $(VENV)/.installed
+	@case " $(PARTS) " in *" $(PART) "*) ;; *) echo "error: make test-long PART=…, one of: $(PARTS)"; exit 2 ;; esac
+	cargo build --quiet --release --package carril-testkit
+	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
+	$(MAKE) --no-print-directory test-long-$(PART)
+
+## Reading, feeding, memory
+test-long-data:
+	$(LONG_RUST) --package carril-data
+	$(LONG_PYTHON) $(filter-out %_fuzz.py,$(wildcard python/tests/test_data*.py))
+
+## Damaged files, faults at every call of a save, ten thousand seeds of the simulation
+test-long-fuzz:
+	$(LONG_RUST) --package carril-sim --package carril-core
+	$(LONG_RUST) --package carril-testkit --test saving
+	$(LONG_PYTHON) python/tests/test_data_fuzz.py $(wildcard python/tests/test_*_faults.py)
+
+## Kills, retention, memory, many reports
+test-long-soak:
+	$(LONG_RUST) --package carril-testkit
+	$(LONG_PYTHON) $(addprefix python/tests/test_,recovery.py retention.py memory.py report.py callbacks.py packaging.py)
+
+## Every library of searchers, plots of ten thousand trials
+test-long-search:
+	$(LONG_RUST) --package carril-cli
+	$(LONG_PYTHON) $(wildcard python/tests/test_tune*.py)
 
 ## Seeds of the simulation: a range, or one, which is told in full
 sim:

@@ -1,11 +1,12 @@
 """Damaged files of every format: what is wrong is one of our errors, and never a panic, whatever was damaged.
 
-Each file is damaged in many ways: bytes that are others, a stretch that is missing or is there twice, an end that is cut off. The seed is printed
+Each file is damaged in many ways, with CARRIL_LONG in 2,000: bytes that are others, a stretch that is missing or is there twice, an end that is cut off. The seed is printed
 with the one that fails.
 """
 
 import io
 import json
+import os
 import random
 import struct
 import tarfile
@@ -23,7 +24,7 @@ from carril import data
 from carril._native import panic
 from carril.exceptions import CarrilError, InternalError
 
-TIMES = 150
+TIMES = 2_000 if os.environ.get("CARRIL_LONG") else 150
 
 
 def _table() -> pyarrow.Table:

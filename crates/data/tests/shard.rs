@@ -1,5 +1,5 @@
 //! SHARD-1, SHARD-3 and SHARD-5 on the whole way from units to batches: random data, budgets, numbers of ranks, sizes of batches, policies and
-//! kills, with real threads, windows and boards.
+//! kills, with real threads, windows and boards. With `CARRIL_LONG` two thousand of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier};
@@ -207,8 +207,12 @@ fn data() -> impl Strategy<Value = Data> {
         })
 }
 
+fn cases() -> u32 {
+    if std::env::var_os("CARRIL_LONG").is_some() { 2_000 } else { 192 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn each_row_is_handed_over_once_per_epoch_through_kills_and_resizes(data in data(), lives in lives()) {
