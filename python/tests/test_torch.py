@@ -31,6 +31,49 @@ def fit(function: Any, storage: Path, workers: int = 2, trainer: Any = TorchTrai
     return result
 
 
+def test_a_rank_that_returns_at_once_leaves_the_group_when_all_have_joined_it(storage: Path) -> None:
+    """Rank 1 is held between its connection and its word that it has joined, until the function of rank 0 has returned."""
+    place = str(storage / "seen")
+
+    class Late(TorchConfig):
+        def setup(self, session: Any) -> None:
+            import os
+            import time
+
+            import torch.distributed as distributed
+
+            from carril.train.torch import _config
+
+            join, destroy = _config._join, distributed.destroy_process_group
+
+            def late(module: Any) -> None:
+                until = time.monotonic() + 30
+                while not os.path.exists(place + "-returned") and time.monotonic() < until:
+                    time.sleep(0.001)
+                until = time.monotonic() + 0.3
+                while not os.path.exists(place + "-left") and time.monotonic() < until:
+                    time.sleep(0.001)
+                open(place + ("-late" if os.path.exists(place + "-left") else "-in-time"), "w").close()
+                join(module)
+
+            def leave() -> None:
+                open(place + "-left", "w").close()
+                destroy()
+
+            if session.rank == 1:
+                _config._join = late
+            else:
+                distributed.destroy_process_group = leave
+            super().setup(session)
+
+    def function() -> None:
+        open(place + "-returned", "w").close()
+
+    fit(function, storage, torch_config=Late())
+    seen = sorted(name.name for name in storage.glob("seen-*"))
+    assert seen == ["seen-in-time", "seen-left", "seen-returned"]
+
+
 def test_the_process_group_is_there_when_the_function_begins(storage: Path) -> None:
     def function() -> None:
         import os

@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from carril.exceptions import ConfigError
 from carril.train import _session
@@ -17,6 +17,29 @@ from carril.train.torch import _shared_memory
 
 if TYPE_CHECKING:
     from carril.train._session import SessionLike
+
+
+# Counts in torch's store the ranks that are through with `init_process_group`.
+_JOINED = "carril/joined"
+
+
+def _join(distributed: Any) -> None:
+    distributed.distributed_c10d._get_default_store().add(_JOINED, 1)
+
+
+def _wait_until_all_joined(distributed: Any, timeout_s: float) -> None:
+    """A rank may be through with the function while another still connects to it: ended now, the group would break that one off.
+
+    No rank waits for this before its function begins. One that never comes has failed, and the head ends the group.
+    """
+    import time
+
+    store, world_size = distributed.distributed_c10d._get_default_store(), distributed.get_world_size()
+    until, pause = time.monotonic() + timeout_s, 0.001
+    # Zero where the user's function has made the group: it knows its own ranks.
+    while 0 < store.add(_JOINED, 0) < world_size and time.monotonic() < until:
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 @dataclass
@@ -70,11 +93,13 @@ class TorchConfig(BackendConfig):
             world_size=session.world_size,
             timeout=timedelta(seconds=self.timeout_s),
         )
+        _join(torch.distributed)
 
     def teardown(self) -> None:
         """Ends the group after the function has returned. A failed worker leaves it: others may be stuck in it."""
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            _wait_until_all_joined(distributed, self.timeout_s)
             distributed.destroy_process_group()
             if getattr(_session.entered(), "is_local", False):
                 # A model in a cycle of references holds the group; where both go with the interpreter, torch may end it with
