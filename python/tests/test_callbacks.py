@@ -15,6 +15,7 @@ from carril.train import (
     RunContext,
     UserCallback,
     WorkerGroupError,
+    report,
 )
 
 pytestmark = pytest.mark.usefixtures("head")
@@ -101,6 +102,20 @@ def test_the_context_says_which_run_it_is(storage: Path) -> None:
     import json
 
     assert context.run_id == json.loads((storage / "which" / "run.json").read_text())["run_id"]
+
+
+def test_a_callback_that_fails_when_the_run_has_finished_leaves_it_finished(
+    storage: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Late(UserCallback):
+        def on_end(self, run_context: object, result: object) -> None:
+            raise LookupError("at the end")
+
+    with pytest.raises(ControllerError, match="LookupError: at the end"):
+        fit(lambda: report({"step": 1}), storage, workers=1, callbacks=[Late()], name="late")
+    shown = capfd.readouterr().out
+    assert "`late` finished: 1 report" in shown and "carril resume" not in shown
+    assert Result.from_path(storage / "late").error is None
 
 
 def test_several_callbacks_are_called_in_the_order_they_were_given(storage: Path) -> None:

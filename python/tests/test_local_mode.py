@@ -8,7 +8,7 @@ import pytest
 from conftest import processes
 
 import carril
-from carril import train
+from carril import data, train
 from carril.exceptions import CheckpointError, ConfigError, MetricsError, NotFoundError
 from carril.train import DataParallelTrainer, Result, RunConfig, ScalingConfig
 from carril.train.collective import barrier, broadcast_from_rank_zero
@@ -134,6 +134,32 @@ def test_one_at_a_time() -> None:
 
     with pytest.raises(ConfigError, match=r"another `fit\(\)` with `num_workers=0` is running in this process\nhint: "):
         local(function)
+
+
+def test_data_sets_are_there_and_begin_again_in_the_next_fit() -> None:
+    def function() -> list[int]:
+        shard = train.get_dataset_shard("train")
+        return [row["id"] for epoch in range(2) for row in shard.iter_rows()]
+
+    datasets = {"train": data.range(10).map(lambda row: {"id": row["id"] + 1})}
+    for _ in range(2):
+        result = DataParallelTrainer(function, scaling_config=ScalingConfig(num_workers=0), datasets=datasets).fit()
+        assert result.return_value == [*range(1, 11), *range(1, 11)]
+
+
+def test_under_torchrun_each_rank_has_its_part_of_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def function() -> list[int]:
+        return [row["id"] for row in train.get_dataset_shard("train").iter_rows()]
+
+    datasets = {"train": data.range(100).random_shuffle()}
+    parts = []
+    for rank in ("0", "1"):
+        group = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+        for name, value in {"RANK": rank, "LOCAL_RANK": rank, **group}.items():
+            monkeypatch.setenv(name, value)
+        result = DataParallelTrainer(function, scaling_config=ScalingConfig(num_workers=0), datasets=datasets).fit()
+        parts.append(result.return_value)
+    assert [len(part) for part in parts] == [50, 50] and sorted(parts[0] + parts[1]) == list(range(100))
 
 
 def test_under_torchrun_the_ranks_are_torchrun_s(monkeypatch: pytest.MonkeyPatch) -> None:

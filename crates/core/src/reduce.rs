@@ -8,19 +8,39 @@ use carril_types::{Metrics, Reduce, Value};
 pub fn reduce(by_rank: &[Option<&Metrics>], rules: &BTreeMap<String, Reduce>) -> Option<Metrics> {
     let mut metrics = (*by_rank.first()?)?.clone();
     for (key, rule) in rules {
-        let values: Option<Vec<f64>> =
-            by_rank.iter().flatten().filter_map(|of_rank| of_rank.get(key)).map(Value::as_f64).collect();
-        let Some(values) = values.filter(|values| !values.is_empty()) else { continue };
-        let sum: f64 = values.iter().sum();
-        let reduced = match rule {
-            Reduce::Mean => sum / values.len() as f64,
-            Reduce::Sum => sum,
-            Reduce::Min => extreme(&values, f64::min),
-            Reduce::Max => extreme(&values, f64::max),
-        };
-        metrics.set(key, Value::Float(reduced));
+        let values: Vec<&Value> = by_rank.iter().flatten().filter_map(|of_rank| of_rank.get(key)).collect();
+        if let Some(reduced) = exactly(&values, *rule).or_else(|| approximately(&values, *rule)) {
+            metrics.set(key, reduced);
+        }
     }
     Some(metrics)
+}
+
+/// Whole numbers stay whole, however large: a count of rows is not a fraction.
+fn exactly(values: &[&Value], rule: Reduce) -> Option<Value> {
+    let whole = |value: &&Value| if let Value::Int(whole) = value { Some(*whole) } else { None };
+    let values: Vec<i64> = values.iter().map(whole).collect::<Option<_>>()?;
+    let reduced = match rule {
+        Reduce::Mean => None,
+        Reduce::Sum => values.into_iter().map(Some).reduce(|sum, value| sum?.checked_add(value?)).flatten(),
+        Reduce::Min => values.into_iter().min(),
+        Reduce::Max => values.into_iter().max(),
+    };
+    reduced.map(Value::Int)
+}
+
+fn approximately(values: &[&Value], rule: Reduce) -> Option<Value> {
+    let values: Vec<f64> = values.iter().map(|value| value.as_f64()).collect::<Option<_>>()?;
+    if values.is_empty() {
+        return None;
+    }
+    let sum: f64 = values.iter().sum();
+    Some(Value::Float(match rule {
+        Reduce::Mean => sum / values.len() as f64,
+        Reduce::Sum => sum,
+        Reduce::Min => extreme(&values, f64::min),
+        Reduce::Max => extreme(&values, f64::max),
+    }))
 }
 
 /// NaN on one rank is news, not something to drop as `f64::min` would.
@@ -53,6 +73,21 @@ mod tests {
         assert_eq!(reduced(&[1.0, 2.0, 6.0], Reduce::Sum), 9.0);
         assert_eq!(reduced(&[1.0, -2.0, 6.0], Reduce::Min), -2.0);
         assert_eq!(reduced(&[1.0, 2.0, 6.0], Reduce::Max), 6.0);
+    }
+
+    #[test]
+    fn whole_numbers_stay_whole() {
+        let whole = |values: &[i64], rule| {
+            let ranks: Vec<Metrics> =
+                values.iter().map(|value| Metrics(vec![("n".into(), Value::Int(*value))])).collect();
+            let by_rank: Vec<Option<&Metrics>> = ranks.iter().map(Some).collect();
+            reduce(&by_rank, &BTreeMap::from([("n".to_owned(), rule)])).unwrap().get("n").unwrap().clone()
+        };
+        assert_eq!(whole(&[3, 4], Reduce::Sum), Value::Int(7));
+        assert_eq!(whole(&[1 << 60, (1 << 60) + 1], Reduce::Max), Value::Int((1 << 60) + 1));
+        assert_eq!(whole(&[1 << 60, (1 << 60) + 1], Reduce::Min), Value::Int(1 << 60));
+        assert_eq!(whole(&[3, 4], Reduce::Mean), Value::Float(3.5));
+        assert_eq!(whole(&[i64::MAX, 1], Reduce::Sum), Value::Float(i64::MAX as f64 + 1.0));
     }
 
     #[test]

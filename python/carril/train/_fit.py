@@ -299,10 +299,13 @@ class _Watch(Follower):
         except CallbackFailed as failed:
             # A failure of the run itself says more than one of a callback that was told of it.
             error = error if error is not None else _controller_error(failed.error)
-        if error is not None:
+        if error is not None and ended["status"] != "finished":
             self._console.failed(ended)
             raise error
+        # Also where a callback has failed while the run came to its end: there is nothing to resume.
         self._console.finished(ended)
+        if error is not None:
+            raise error
         return result
 
     def _tell_of_the_interrupt(self, ended: dict[str, Any], keeps_automatic_fields: bool) -> None:

@@ -8,10 +8,11 @@ tells them: a callback belongs to a run, not to a process.
 import os
 import sys
 import threading
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConfigError
-from carril.train import _session
+from carril.train import _data, _session
 from carril.train._callbacks import CallbackFailed, Callbacks, RunContext
 from carril.train._checkpoint import Checkpoint
 from carril.train._result import Metrics, Result
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from carril.train._trainer import DataParallelTrainer
 
 _TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+# What the processes of one torchrun share, and those of another do not.
+_GROUP = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
 _one_at_a_time = threading.Lock()
 
@@ -189,13 +193,15 @@ def _run(
     arguments: tuple[Any, ...],
     details: dict[str, Any],
 ) -> Any:
-    before = _session.entered()
+    before, details_before = _session.entered(), dict(_session.details())
     backend = trainer.backend_config
     told.call("on_start")
     told.go_on()
     try:
         _session.enter(session)
-        _session.set_details({"resources": {}, **details_of(trainer.validation_config), **details})
+        _session.set_details(
+            {"resources": {}, **_data_details(trainer), **details_of(trainer.validation_config), **details}
+        )
         if backend is not None:
             backend.setup(session)
         return trainer.train_loop_per_worker(*arguments)
@@ -204,6 +210,20 @@ def _run(
         if backend is not None:
             backend.teardown()
         _session.enter(before)
+        # What they hold, data sets with their processes too, goes with this run.
+        _session.set_details(details_before)
+        _data.forget()
+
+
+def _data_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
+    details = _data.details_of(trainer.datasets, trainer.data_config)
+    if under_torchrun():
+        # Every process draws for itself, and all must have the same order.
+        drawn = zlib.crc32("\0".join(os.environ.get(name, "") for name in _GROUP).encode())
+        for name, dataset in trainer.datasets.items():
+            seed = dataset._plan.seed
+            details["datasets"][name]["seed"] = drawn if seed is None else seed
+    return details
 
 
 def _leaves_well(error: BaseException) -> bool:
