@@ -405,6 +405,9 @@ def end_with_parent(parent: int) -> None:
 def to_plain(metrics: dict[str, Any]) -> dict[str, Any]:
     """What `report` makes of these metrics: used where there is no worker (num_workers=0). Objects stay themselves."""
 
+def blob_hash(data: bytes) -> str:
+    """The hash by which `run.json` names the files that it keeps."""
+
 def list_manifests(manifests: list[tuple[str, bytes, list[tuple[str, int]]]], verify: bool) -> list[dict[str, Any]]:
     """As `Storage.checkpoints`, for manifests that were read elsewhere: name, content, and the files there with their sizes."""
 

@@ -158,17 +158,40 @@ def test_a_run_does_not_begin_with_a_damaged_one(kept: Kept, storage: Path) -> N
     assert not (storage / "never").exists()
 
 
-def test_a_damaged_one_is_not_stored_again_as_a_whole_one(storage: Path) -> None:
+@pytest.mark.parametrize("way", ["stored", "from_directory"])
+def test_a_damaged_one_is_not_stored_again_as_a_whole_one(storage: Path, way: str) -> None:
     fit(saves(), storage, config={"steps": 1}, name="first")
     flip(storage / "first" / "checkpoint_000000")
 
     def function(config: dict[str, Any]) -> None:
         from carril import train
 
-        train.report({}, checkpoint=train.Checkpoint.stored(config["path"]))
+        train.report({}, checkpoint=getattr(train.Checkpoint, config["way"])(config["path"]))
 
     with pytest.raises(WorkerGroupError, match=r"is damaged: .*`shards/1`"):
-        fit(function, storage, config={"path": str(storage / "first" / "checkpoint_000000")}, name="again")
+        fit(function, storage, config={"way": way, "path": str(storage / "first" / "checkpoint_000000")}, name="again")
+
+
+def test_a_copy_of_a_stored_one_may_be_changed_and_reported(storage: Path) -> None:
+    fit(saves(), storage, config={"steps": 1}, name="first")
+
+    def function(config: dict[str, Any]) -> None:
+        from pathlib import Path
+
+        from carril import train
+
+        copy = train.Checkpoint(config["path"]).to_directory(config["copy"])
+        Path(copy, "step").write_text("7")
+        train.report({}, checkpoint=train.Checkpoint(copy))
+
+    result = fit(
+        function,
+        storage,
+        workers=1,
+        config={"path": str(storage / "first" / "checkpoint_000000"), "copy": str(storage / "copy")},
+        name="again",
+    )
+    assert step_of(result.checkpoint) == 7
 
 
 def test_a_directory_of_the_user_s_own_is_taken_as_it_is(tmp_path: Path, storage: Path) -> None:

@@ -149,6 +149,44 @@ def test_an_exception_whose_text_cannot_be_made_is_told_all_the_same(storage: Pa
     assert "Mute: (its text cannot be made: RuntimeError)" in str(failed(function, storage))
 
 
+def test_a_text_that_no_encoding_has_is_told_escaped(storage: Path) -> None:
+    """The name of a file that is no UTF-8, as `os.listdir` gives it."""
+
+    def function() -> None:
+        import os
+
+        raise ValueError(f"cannot parse {os.fsdecode(bytes([47, 99, 233]))}")
+
+    error = failed(function, storage)
+    assert str(error).startswith("rank 0 failed: ValueError: cannot parse /c\\udce9\n  at ")
+
+
+def test_a_text_of_megabytes_is_cut_and_the_exception_keeps_it(storage: Path) -> None:
+    def function() -> None:
+        raise ValueError("x" * 2_000_000)
+
+    error = failed(function, storage)
+    assert "x… (1,996,000 more characters)" in str(error) and len(str(error)) < 20_000
+    assert len(str(error.worker_failures[0])) == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"), [("raise RuntimeError('in the child')", 1), ("sys.exit(4)", 4), ("sys.exit()", 0), ("pass", 0)]
+)
+def test_a_child_that_the_function_has_forked_ends_as_any_child_does(storage: Path, ending: str, code: int) -> None:
+    def function(config: dict[str, Any]) -> int:
+        import os
+        import sys
+
+        child = os.fork()
+        if child == 0:
+            exec(config["ending"], {"sys": sys})
+            return -1
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    assert fit(function, storage, workers=1, config={"ending": ending}).return_value == code
+
+
 def test_chained_exceptions_are_both_in_the_traceback(storage: Path) -> None:
     def function() -> None:
         try:
@@ -186,6 +224,7 @@ def test_equal_failures_of_several_ranks_are_told_together(storage: Path) -> Non
         ("os.kill(os.getpid(), 9)", "the worker process was ended by SIGKILL", "worker-killed", "infrastructure"),
         ("ctypes.string_at(0)", "the worker process was ended by SIGSEGV", "worker-exited", "user"),
         ("os.abort()", "the worker process was ended by SIGABRT", "worker-exited", "user"),
+        ("os.kill(os.getpid(), 40)", "the worker process was ended by signal 40", "worker-killed", "infrastructure"),
     ],
 )
 def test_a_process_that_just_ends_is_told_with_how_and_its_last_output(

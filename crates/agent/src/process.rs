@@ -87,14 +87,16 @@ pub(crate) async fn exit_of_child(pid: u32) -> (ExitStatus, u64) {
         collect(Pid::from_raw(pid as i32))
     };
     match collected.await {
-        Ok((WaitStatus::Exited(_, code), peak)) => (ExitStatus::Code(code), peak),
-        Ok((WaitStatus::Signaled(_, signal, _), peak)) => (ExitStatus::Signal(signal as i32), peak),
+        Ok((status, peak)) if libc::WIFEXITED(status) => (ExitStatus::Code(libc::WEXITSTATUS(status)), peak),
+        // By its number: a real-time signal has no name.
+        Ok((status, peak)) if libc::WIFSIGNALED(status) => (ExitStatus::Signal(libc::WTERMSIG(status)), peak),
         // Somebody else has collected it: that it is gone is all that can be known.
         Ok(_) | Err(_) => (ExitStatus::Code(-1), 0),
     }
 }
 
-fn collect(child: Pid) -> io::Result<(WaitStatus, u64)> {
+/// How the child ended, as the kernel writes it, and the most memory that it had.
+fn collect(child: Pid) -> io::Result<(libc::c_int, u64)> {
     let mut status = 0;
     // SAFETY: a structure of numbers, for which zeros are a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -102,5 +104,5 @@ fn collect(child: Pid) -> io::Result<(WaitStatus, u64)> {
     if unsafe { libc::wait4(child.as_raw(), &mut status, 0, &mut usage) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok((WaitStatus::from_raw(child, status)?, usage.ru_maxrss as u64 * 1024))
+    Ok((status, usage.ru_maxrss as u64 * 1024))
 }

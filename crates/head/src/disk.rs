@@ -251,8 +251,12 @@ fn to_keep(asked: &mut serde_json::Value) -> BTreeMap<String, String> {
 /// What an earlier `fit` has left there and is wanted as it is: a function may drag many megabytes along.
 fn still_kept(run: &Path, storage: &Storage, wanted: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut kept = RunRecord::read(run).map(|record| record.kept).unwrap_or_default();
-    let is_there = |name: &str| storage.local_path().is_none_or(|directory| directory.join(name).exists());
-    kept.retain(|name, hash| wanted.get(name) == Some(hash) && is_there(name));
+    // One that was damaged since is written again.
+    let is_whole = |name: &str, hash: &str| {
+        let Some(directory) = storage.local_path() else { return true };
+        std::fs::read(directory.join(name)).is_ok_and(|data| carril_store::blob_hash(&data) == hash)
+    };
+    kept.retain(|name, hash| wanted.get(name) == Some(hash) && is_whole(name, hash));
     kept
 }
 

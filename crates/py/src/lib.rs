@@ -32,6 +32,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<values::Opaque>()?;
     module.add_function(wrap_pyfunction!(values::to_plain, module)?)?;
     module.add_function(wrap_pyfunction!(storage::list_manifests, module)?)?;
+    module.add_function(wrap_pyfunction!(storage::blob_hash, module)?)?;
     module.add_function(wrap_pyfunction!(storage::check_file, module)?)?;
     module.add_function(wrap_pyfunction!(storage::read_restarts, module)?)?;
     module.add_function(wrap_pyfunction!(storage::amend_manifest, module)?)?;

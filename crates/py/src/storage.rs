@@ -135,6 +135,12 @@ pub fn read_restarts(py: Python<'_>, segments: Vec<Vec<u8>>) -> PyResult<Vec<Bou
     restarts.collect()
 }
 
+/// The hash by which `run.json` names the files that it keeps.
+#[pyfunction]
+pub fn blob_hash(data: &[u8]) -> String {
+    carril_store::blob_hash(data)
+}
+
 #[pyfunction]
 pub fn check_file(py: Python<'_>, location: &str, manifest: &[u8], key: &str, data: Option<&[u8]>) -> PyResult<()> {
     let checked = carril_store::check_file(manifest, key, data);

@@ -32,6 +32,11 @@ impl BlobStore {
     }
 }
 
+/// What a blob with this content is called.
+pub fn blob_hash(data: &[u8]) -> String {
+    blake3::hash(data).to_hex().to_string()
+}
+
 pub struct BlobWriter {
     out: BufWriter<File>,
     hasher: blake3::Hasher,

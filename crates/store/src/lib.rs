@@ -35,7 +35,7 @@ mod take;
 mod tensorboard;
 mod verify;
 
-pub use blobs::{BlobStore, BlobWriter};
+pub use blobs::{BlobStore, BlobWriter, blob_hash};
 pub use check::{amend_manifest, check, check_file};
 pub use checkpoint::{
     Committed, Header, STAGING, Shard, adopt, annotate, commit, owned, prepare, prepare_in_place, remove, upload,

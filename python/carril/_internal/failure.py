@@ -14,6 +14,8 @@ from carril._internal import cells
 if TYPE_CHECKING:
     import traceback
 
+_LONGEST = 4_000
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
@@ -33,8 +35,19 @@ def describe(error: BaseException) -> ExceptionReport:
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
     )
-    text = _text(error) + _keys_there(error)
-    return ExceptionReport(text, name, _traceback(error), _location(error.__traceback__), _pickled(error))
+    text = _readable(_cut(_text(error)) + _keys_there(error))
+    trace = _readable("\n".join(map(_cut, _traceback(error).split("\n"))))
+    return ExceptionReport(text, name, trace, _readable(_location(error.__traceback__)), _pickled(error))
+
+
+def _cut(text: str) -> str:
+    """Some exceptions hold all of their data in their text. The exception itself keeps it."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
+
+
+def _readable(text: str) -> str:
+    """What no encoding has, such as the bytes of a file's name that are no UTF-8, is shown escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _keys_there(error: BaseException) -> str:

@@ -209,12 +209,34 @@ def _returned(session: Session, details: dict[str, Any], value: Any) -> str | No
 
 
 def _call(function: Any, arguments: tuple[Any, ...]) -> Any:
+    worker = os.getpid()
     try:
-        return function(*arguments)
-    except SystemExit as leaving:
-        if leaving.code in (None, 0):
+        value = function(*arguments)
+    except BaseException as error:
+        if os.getpid() != worker:
+            _leave_forked(error)
+        if isinstance(error, SystemExit) and error.code in (None, 0):
             return None
         raise
+    if os.getpid() != worker:
+        _leave_forked(None)
+    return value
+
+
+def _leave_forked(error: BaseException | None) -> None:
+    """The function has forked, and this is the child: it has no session, and ends as a child of any script does."""
+    code = 0
+    if isinstance(error, SystemExit):
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        import traceback
+
+        traceback.print_exception(error)
+        code = 1
+    flush_output()
+    os._exit(code & 0xFF)
 
 
 # What this process has loaded last: one that serves many trials is given the same function each time.

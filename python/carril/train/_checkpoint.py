@@ -181,7 +181,14 @@ class Checkpoint:
         from carril._internal.pickling import dumps
 
         content = dumps(data)
-        checkpoint = cls._temporary()
+        try:
+            return cls._holding(content, cls._temporary())
+        except OSError:
+            # The run's storage may be full or gone for a moment: what becomes of the checkpoint is decided when it is reported.
+            return cls._holding(content, cls._temporary(beside_the_run=False))
+
+    @classmethod
+    def _holding(cls: type[C], content: bytes, checkpoint: C) -> C:
         with open(os.path.join(checkpoint.path, _DICT_FILE), "wb") as file:
             file.write(content)
         return checkpoint
@@ -318,10 +325,11 @@ class Checkpoint:
             place.write(_MANIFEST_FILE, after)
 
     @classmethod
-    def _temporary(cls: type[C]) -> C:
+    def _temporary(cls: type[C], beside_the_run: bool = True) -> C:
         from carril.train import _downloads
 
-        checkpoint = cls(_downloads.new_directory(_downloads.place_that_goes_with_the_run()))
+        place = _downloads.place_that_goes_with_the_run() if beside_the_run else None
+        checkpoint = cls(_downloads.new_directory(place))
         checkpoint._keeper = _downloads.Keeper(checkpoint.path)
         return checkpoint
 

@@ -121,7 +121,7 @@ def _upload_function(given: object) -> UploadFunction | None:
 def _take(session: StoredSession, given: _Given, mode: str) -> None:
     checkpoint = given.checkpoint
     if checkpoint.is_local:
-        if checkpoint._is_stored and checkpoint._verify:
+        if checkpoint._verify:
             # What is damaged must not get a manifest that says it is whole.
             checkpoint.compare()
         give = given.give and _may_be_given(checkpoint)

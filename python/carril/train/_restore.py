@@ -8,12 +8,13 @@ RESTORE-1: both are pickles: whoever can write them can run code here. Nothing e
 RESTORE-2: what could not be kept is said when it is needed, and never left out silently.
 """
 
+import json
 import os
 import pickle
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from carril._internal.pickling import dumps, loads
-from carril.exceptions import ConfigError, ConfigTypeError, NotFoundError, VersionMismatchError
+from carril.exceptions import ConfigError, ConfigTypeError, NotFoundError, StorageError, VersionMismatchError
 from carril.train._config import RunConfig, coerce, nearest
 from carril.train._locations import checked_filesystem, is_uri, location, parent_and_name, path_in_filesystem
 from carril.train._places import MANIFEST_FILE, Place, place
@@ -107,6 +108,19 @@ def _without_place(run_config: RunConfig) -> RunConfig:
     return kept
 
 
+class _DamagedError(StorageError):
+    """A file is not what was written: another try will not help."""
+
+
+def _hashes(record: bytes) -> dict[str, str]:
+    """Of the files that were kept, by name; a record that cannot be read has none."""
+    try:
+        kept = json.loads(record).get("kept")
+    except (ValueError, AttributeError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
 class _Kept:
     """A run's directory, and what it has of the trainer."""
 
@@ -115,8 +129,10 @@ class _Kept:
         self.place: Place = place(where, filesystem)
 
     def open(self) -> None:
-        if self.place.read("run.json") is None:
+        record = self.place.read("run.json")
+        if record is None:
             raise self._no_run()
+        self._hashes = _hashes(record)
         self.content: dict[str, Any] = _loaded(self._read(_TRAINER), _TRAINER)
         if not isinstance(self.content, dict) or "version" not in self.content:
             raise ConfigError(f"`{_TRAINER}` of the run `{self.where}` is none of ours")
@@ -134,6 +150,13 @@ class _Kept:
             raise NotFoundError(
                 f"the run `{self.where}` has no `{name}`",
                 hints=["make its trainer as before, with the run's `name` and `storage_path`: `fit()` goes on"],
+            )
+        from carril._native import blob_hash
+
+        if self._hashes.get(name, (hash := blob_hash(data))) != hash:
+            raise _DamagedError(
+                f"`{name}` of the run `{self.where}` is damaged: it is not what the run was started with",
+                hints=["make its trainer as before, with the run's `name` and `storage_path`: `fit()` resumes it"],
             )
         return data
 
@@ -228,7 +251,7 @@ def can_restore(cls: "type[DataParallelTrainer]", path: "str | os.PathLike[str]"
     kept = _find(path, storage_filesystem)
     try:
         _restored(cls, kept, {})
-    except (NotFoundError, ConfigError, VersionMismatchError):
+    except (NotFoundError, ConfigError, VersionMismatchError, _DamagedError):
         return False
     return True
 
