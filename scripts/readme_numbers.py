@@ -31,7 +31,7 @@ def shown(value: float, unit: str) -> str:
         return f"{value / 1e6:.1f} million {unit}"
     if value >= 1000:
         return f"{value:,.0f} {unit}"
-    return f"{value:.3g} {unit}"
+    return f"{value:.3g} {unit.replace('s/', '/') if value == 1 else unit}"
 
 
 def table(results: dict) -> str:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
     from carril import data as data
     from carril import exceptions as exceptions
+    from carril import integrations as integrations
     from carril import train as train
+    from carril import tune as tune
     from carril._internal.driver import available_resources as available_resources
     from carril._internal.driver import cluster_resources as cluster_resources
     from carril._internal.driver import init as init
@@ -29,16 +31,18 @@ __all__ = [
     "data",
     "exceptions",
     "init",
+    "integrations",
     "is_initialized",
     "nodes",
     "shutdown",
     "train",
+    "tune",
 ]
 
 _FROM_DRIVER = frozenset(
     ("available_resources", "cluster_resources", "init", "is_initialized", "nodes", "shutdown"),
 )
-_MODULES = frozenset(("data", "exceptions", "train", "tune"))
+_MODULES = frozenset(("data", "exceptions", "integrations", "train", "tune"))
 # Names of Ray that scripts use and that are not built yet. They exist so that the error says more than "no attribute".
 _LATER = frozenset(
     (

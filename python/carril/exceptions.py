@@ -7,6 +7,7 @@ ERR-1: every code has exactly one class, and an unknown code is a bug of ours (`
 ERR-2: `pickle.loads(pickle.dumps(error))` has the class, the text and the attributes of `error`.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -46,6 +47,11 @@ def _restore(cls: type["CarrilError"], args: tuple[Any, ...], state: dict[str, A
     return error
 
 
+def _in_the_script_s_words(hint: str) -> str:
+    """A script that runs under `carril as-ray` knows the name `ray`."""
+    return hint.replace("carril.init(", "ray.init(") if os.environ.get("CARRIL_AS_RAY") == "1" else hint
+
+
 class CarrilError(Exception):
     """The base of all errors of Carril.
 
@@ -72,7 +78,7 @@ class CarrilError(Exception):
         self.code = code if code is not None else self.default_code
         self.origin = origin if origin is not None else self.default_origin
         self.retryable = retryable
-        self.hints = list(hints)
+        self.hints = [_in_the_script_s_words(hint) for hint in hints]
 
     def __str__(self) -> str:
         return "\n".join([self.message, *(f"hint: {hint}" for hint in self.hints)])

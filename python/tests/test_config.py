@@ -339,3 +339,9 @@ def test_a_trainer_keeps_what_it_was_given_and_prints_itself() -> None:
     assert trainer.train_loop_per_worker is nothing and trainer.train_loop_config == {"a": 1}
     assert trainer.running_in_local_mode and trainer.run_config == RunConfig() and trainer.datasets == {}
     assert repr(trainer).startswith("DataParallelTrainer(nothing, scaling_config=ScalingConfig(num_workers=0")
+
+
+@pytest.mark.parametrize("name", ["cpu", "Gpu"])
+def test_a_resource_in_the_wrong_case_is_not_taken_for_another(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"has '{name}'\nhint: did you mean '{name.upper()}'"):
+        ScalingConfig(resources_per_worker={name: 1})

@@ -64,7 +64,11 @@ impl Zygote {
     /// socket on which the zygote forks processes for data.
     pub fn start(runtime: &PythonRuntime, directory: &Path) -> io::Result<Self> {
         let temporary = directory.join("temporary");
-        std::fs::create_dir_all(&temporary)?;
+        match std::fs::create_dir(&temporary) {
+            // An agent that is ending may have removed its directory: it must not be there again.
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
         let (ours, theirs) = UnixStream::pair()?;
         let inherited = OwnedFd::from(theirs);
         let number = inherited.as_raw_fd();

@@ -13,6 +13,9 @@ use carril_types::{ErrorCode, Failure};
 use nix::fcntl::{Flock, FlockArg};
 use thiserror::Error;
 
+/// So often it is tried to remove a directory.
+const REMOVALS: usize = 5;
+
 /// Socket paths end at 108 bytes on Linux; the names in the directory need some of them.
 const LONGEST: usize = 80;
 /// A directory without a lock may be one that is just being made.
@@ -83,8 +86,11 @@ impl PrivateDirectory {
 
 impl Drop for PrivateDirectory {
     fn drop(&mut self) {
-        // Best effort: what stays is swept by the next start.
-        let _ = fs::remove_dir_all(&self.path);
+        // Best effort: what stays is swept by the next start. A process that is just ending may have put a file there in between.
+        let _ = (0..REMOVALS).find(|_| {
+            let removed = fs::remove_dir_all(&self.path);
+            removed.is_ok() || !self.path.exists()
+        });
     }
 }
 

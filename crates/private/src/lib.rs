@@ -95,6 +95,8 @@ async fn serve(driver: u32, limits: Limits) -> Result<(), Failure> {
         _ = signals.until_ended(&head, &agent) => {}
     }
     end_in_order(&head, &agent).await;
+    // Before the directory goes: a zygote that has just been started would put its socket there.
+    kill_everything();
     Ok(())
 }
 

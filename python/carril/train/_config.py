@@ -130,6 +130,10 @@ class ScalingConfig(Config):
             return
         self._need("resources_per_worker", (dict,), "a dict of numbers by name")
         for name, amount in self.resources_per_worker.items():
+            if isinstance(name, str) and name not in ("CPU", "GPU") and name.upper() in ("CPU", "GPU"):
+                raise ConfigError(
+                    f"`ScalingConfig.resources_per_worker` has {name!r}", hints=[f"did you mean {name.upper()!r}?"]
+                )
             number = isinstance(amount, Real) and not isinstance(amount, bool)
             if not isinstance(name, str) or not number or not amount >= 0:
                 raise ConfigError(
