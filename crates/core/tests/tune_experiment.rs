@@ -358,7 +358,10 @@ fn a_judge_in_the_driver_has_the_first_word_and_may_end_it_all() {
     let (question, _) = world.questions.pop().unwrap();
     world.tell(ExperimentEvent::Answered { question, answer: judged(Judged::Stop, true) });
     assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
-    assert!(world.ended().contains(&0) && world.ended().contains(&1), "what ran has ended well");
+    assert!(
+        world.ended().is_empty(),
+        "EXP-3: what the end of the whole cuts off has not ended, also not the one that was judged"
+    );
 }
 
 #[test]
@@ -465,11 +468,44 @@ fn a_trial_whose_record_is_lost_keeps_its_number_and_its_config() {
 }
 
 #[test]
-fn the_time_budget_ends_what_runs_and_what_waits_well() {
-    let mut world = asha(2, 20);
+fn what_the_time_budget_cuts_off_is_unfinished_and_resumes() {
+    let stop = || vec![("training_iteration".to_owned(), 2.0)];
+    let mut world = World::fifo(2, 6, ExperimentOptions { stop: stop(), ..ExperimentOptions::default() });
+    world.report(0, 1.0);
+    assert_eq!(world.report(0, 1.0), Verdict::Stop);
     world.tell(ExperimentEvent::EnoughSeen { reason: "the time budget is used up".into() });
     assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
-    assert!(world.records.iter().all(|record| !matches!(record, Record::Ended(ended) if ended.error.is_some())));
+    assert_eq!(world.ended(), [0], "EXP-3: the rule has ended one for good, the budget none");
+
+    let options = ExperimentOptions { stop: stop(), ..ExperimentOptions::default() };
+    let mut again = Experiment::new(options, Some(basic(6)), Some(AnyScheduler::Fifo(Fifo::default())));
+    again.replay(replayed(&world, |_| true), BTreeMap::new(), Resuming::default());
+    let mut again = World::with_ahead(2, 3, again);
+    again.reports.resize(6, 0);
+    while let Some(trial) = again.running.first().copied() {
+        again.report(trial.0, 1.0);
+    }
+    assert_eq!(again.ended(), [1, 2, 3, 4, 5]);
+    assert_eq!(again.end, Some(ExperimentEnd::Finished("every trial has ended".into())));
+}
+
+#[test]
+fn what_is_paused_when_the_time_is_over_stays_paused() {
+    let options = HyperBandOptions { max_t: 4.0, reduction_factor: 2.0, ..HyperBandOptions::new(target()) };
+    let scheduler = || Some(AnyScheduler::HyperBand(HyperBand::new(options.clone()).unwrap()));
+    let mut world = World::new(1, Experiment::new(ExperimentOptions::default(), Some(basic(4)), scheduler()));
+    assert_eq!(world.report(0, 1.0), Verdict::Pause);
+    world.tell(ExperimentEvent::EnoughSeen { reason: "the time budget is used up".into() });
+    assert!(world.ended().is_empty());
+    let mut again = Experiment::new(ExperimentOptions::default(), Some(basic(4)), scheduler());
+    again.replay(replayed(&world, |_| true), BTreeMap::new(), Resuming::default());
+    let mut again = World::new(1, again);
+    again.reports = vec![1, 0, 0, 0];
+    for _ in 0..200 {
+        let Some(trial) = again.running.first().copied() else { break };
+        again.report(trial.0, trial.0 as f64);
+    }
+    assert_eq!(again.ended().len(), 4, "{:?}", again.end);
 }
 
 #[test]

@@ -266,7 +266,8 @@ fn explain_experiment(error: StoreError) -> Failure {
             let place = path.display();
             Failure::new(ErrorCode::RunExists, format!("an experiment named `{name}` has finished in `{place}`"))
                 .hint("give the experiment another `name`")
-                .hint(format!("`Tuner.restore(\"{place}\", trainable)` goes on with it, and reads its results"))
+                .hint("`RunConfig(resume=True)` resumes what it has left, and adds more `num_samples`")
+                .hint(format!("`Tuner.restore(\"{place}\", trainable)` resumes it too, and reads its results"))
         }
         other => explain(other),
     }

@@ -191,7 +191,8 @@ impl Experiment {
     pub fn look_at_unfinished(&mut self) -> Result<(), StoreError> {
         for at in 0..self.trials.len() {
             let trial = &self.trials[at];
-            if !matches!(trial.state, TrialState::Running | TrialState::Paused) {
+            // One that waits for room may have run before.
+            if !matches!(trial.state, TrialState::Pending | TrialState::Running | TrialState::Paused) {
                 continue;
             }
             if let Some(result) = last_result(&self.place_of(trial))? {

@@ -284,7 +284,8 @@ class TuneConsole:
         if os.path.isabs(self._path) and len(self._trials):
             commands.append(f"tensorboard --logdir {shlex.quote(self._path)}")
         lines = [f"  {'next' if at == 0 else '':10}  {command}" for at, command in enumerate(commands)]
-        if summary.status != "finished":
+        # A search that its time budget or a stopper ended has finished, and yet left trials.
+        if summary.status != "finished" or self._trials.counts["unfinished"]:
             lines.append(f"  to go on    Tuner.restore({self._path!r}, trainable).fit()")
         return lines
 

@@ -3,7 +3,8 @@
 //! EXP-1: at most one trial waits for room. The next one is made when that one has it, so that a searcher that learns is asked as late
 //!   as it can be. Where nothing is learnt, `AHEAD` may wait: their files are made while others run.
 //! EXP-2: every report that could change something is decided on before the trial goes on; the others are known beforehand (`free`).
-//! EXP-3: a trial ends once, with one reason. One that was interrupted has not ended: it goes on with the next head.
+//! EXP-3: a trial ends once, with one reason. One that was cut off with the experiment (an interrupt, a time budget, a stopper of the
+//!   whole, a failure) has not ended: the next head resumes it.
 //! EXP-4: scheduler and searcher hear of the same events in the same order when the records are replayed.
 //! EXP-5: an experiment ends when nothing runs, nothing waits, and the searcher has no more; it never waits for nothing.
 
@@ -59,7 +60,7 @@ enum State {
     Stopping(Stop),
     Paused,
     Ended,
-    /// It was interrupted.
+    /// The experiment ended before it.
     Unfinished,
 }
 
@@ -235,7 +236,7 @@ impl Experiment {
         self.submitted.remove(&trial);
         self.live.remove(&trial);
         self.questions.retain(|_, about| !matches!(about, Question::Judge { trial: judged, .. } if *judged == trial));
-        let interrupted = matches!(self.ending, Some(ExperimentEnd::Stopped(_) | ExperimentEnd::Failed(_)));
+        let is_cut_off = self.ending.is_some();
         let state = self.trial(trial).state.clone();
         match (state, end) {
             (State::Ended, _) => {}
@@ -243,7 +244,7 @@ impl Experiment {
             (_, RunEnd::Failed(headline)) => self.fail_trial(trial, headline, out),
             (State::Pausing(reason), _) => self.pause(trial, reason, out),
             (_, RunEnd::Finished) => self.complete(trial, Stop::by_rule("the function returned"), out),
-            (_, RunEnd::Aborted(_)) if interrupted => self.trial(trial).state = State::Unfinished,
+            (_, RunEnd::Aborted(_)) if is_cut_off => self.trial(trial).state = State::Unfinished,
             (_, RunEnd::Aborted(reason)) => self.complete(trial, Stop::by_rule(reason), out),
         }
     }
@@ -357,27 +358,16 @@ impl Experiment {
         self.end_by(ExperimentEnd::Failed(reason), out);
     }
 
-    /// Whatever runs is stopped; the experiment ends when it is gone.
+    /// Whatever runs is stopped, and stays unfinished; the experiment ends when it is gone.
     fn end_by(&mut self, end: ExperimentEnd, out: &mut Out) {
         if self.ending.is_some() {
             return;
         }
         let reason = end.reason().to_owned();
-        let finishes = matches!(end, ExperimentEnd::Finished(_));
         self.ending = Some(end);
         self.questions.clear();
         let running: Vec<TrialId> = self.live.union(&self.submitted).copied().collect();
-        for trial in running {
-            if finishes && !matches!(self.trial(trial).state, State::Stopping(_)) {
-                self.trial(trial).state = State::Stopping(Stop::by_rule(reason.clone()));
-            }
-            out.push(ExperimentCommand::StopTrial { trial, reason: reason.clone() });
-        }
-        if finishes {
-            for trial in std::mem::take(&mut self.paused) {
-                self.complete(trial, Stop::by_rule(reason.clone()), out);
-            }
-        }
+        out.extend(running.into_iter().map(|trial| ExperimentCommand::StopTrial { trial, reason: reason.clone() }));
     }
 
     fn tell_policies(&mut self, out: &mut Out) {

@@ -35,7 +35,7 @@ pub enum ExperimentEvent {
     StopRequested {
         reason: String,
     },
-    /// The time is over, or a stopper has seen enough: what runs has ended well.
+    /// The time is over: the experiment ends well, and what runs is unfinished.
     EnoughSeen {
         reason: String,
     },

@@ -152,11 +152,12 @@ impl Experiment {
                 }
                 self.wait_as_paused(trial, String::new(), out);
             }
-            (Question::Judge { trial, .. }, Answer::Judged { judged, reason, stop_all }) => {
+            // What it says of this one trial is then said of all: a stopper that has seen enough says stop to whoever asks.
+            (Question::Judge { .. }, Answer::Judged { stop_all: true, .. }) => {
+                self.end_by(ExperimentEnd::Finished("the stopper has seen enough".to_owned()), out);
+            }
+            (Question::Judge { trial, .. }, Answer::Judged { judged, reason, .. }) => {
                 self.on_judged(trial, judged, reason, out);
-                if stop_all {
-                    self.end_by(ExperimentEnd::Finished("the stopper has seen enough".to_owned()), out);
-                }
             }
             (Question::Choose { .. }, Answer::Chosen(Some(trial))) if self.waits(trial) => self.submit(trial, out),
             (Question::Choose { .. }, _) => self.nobody_chosen = true,
