@@ -138,3 +138,20 @@ def test_a_metric_that_the_first_report_lacks_is_told_of_at_once_and_ends_the_se
         search(storage, climbs, metric="accuracy", callbacks=[Hears()])
     [warning] = heard
     assert "reported `score` and no `accuracy`" in warning
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_a_trial_that_reports_nothing_leaves_the_search_to_the_others(storage: Path, at_once: int) -> None:
+    def train(config: dict[str, Any]) -> None:
+        if config["rate"] > 0:
+            tune.report({"score": config["rate"]})
+
+    grid = search(storage, train, tune.grid_search([0.0, 1.0, 2.0]), max_concurrent_trials=at_once)
+    assert (len(grid), grid.num_terminated) == (3, 3)
+    assert grid.get_best_result().config["rate"] == 2.0
+
+
+def test_that_no_trial_reports_anything_is_said_when_all_have_ended(storage: Path) -> None:
+    with pytest.raises(TuneError, match="no trial reported `score`: trial 0 reported nothing"):
+        search(storage, lambda config: None, tune.grid_search([1.0, 2.0, 3.0]), max_concurrent_trials=1)
+    assert [trial.status for trial in read_experiment(storage / "search").trials] == ["terminated"] * 3

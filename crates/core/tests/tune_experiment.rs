@@ -225,6 +225,54 @@ fn a_metric_that_nobody_reports_ends_the_experiment_with_the_names_that_there_ar
 }
 
 #[test]
+fn a_trial_that_reports_nothing_leaves_it_to_the_others_to_report_the_metric() {
+    let metric = || ExperimentOptions { metric: Some(("loss".into(), Mode::Min)), ..ExperimentOptions::default() };
+    for places in [1, 2] {
+        let mut world = World::fifo(places, 3, metric());
+        world.finish(0);
+        assert_eq!(world.end, None, "EXP-6: the others may report it");
+        world.report(1, 1.0);
+        world.finish(1);
+        world.finish(2);
+        assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "{:?}", world.end);
+    }
+    let mut world = World::fifo(1, 3, metric());
+    for trial in 0..3 {
+        assert_eq!(world.end, None);
+        world.finish(trial);
+    }
+    let reason = "no trial reported `loss`: trial 0 reported nothing";
+    assert_eq!(world.end, Some(ExperimentEnd::Failed(reason.into())));
+    let mut world = World::fifo(1, 2, metric());
+    world.fail(0);
+    world.fail(1);
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "what failed is told as that: {:?}", world.end);
+}
+
+#[test]
+fn a_metric_is_missing_when_those_that_ran_beside_have_not_reported_it_either() {
+    let metric = || ExperimentOptions { metric: Some(("loss".into(), Mode::Min)), ..ExperimentOptions::default() };
+    let other = |world: &mut World, trial: u64| {
+        let result = Metrics(vec![("accuracy".into(), Value::Float(1.0))]);
+        world.tell(ExperimentEvent::Reported { trial: TrialId(trial), number: 1, result });
+        world.finish(trial);
+    };
+    let mut world = World::fifo(2, 20, metric());
+    other(&mut world, 0);
+    assert_eq!(world.end, None, "EXP-6: trial 1 may report it");
+    other(&mut world, 2);
+    assert_eq!(world.end, None);
+    world.fail(1);
+    let Some(ExperimentEnd::Failed(reason)) = &world.end else { panic!("{:?}", world.end) };
+    assert_eq!(reason, "no trial reported the metric `loss`: trial 0 reported `accuracy`");
+    let mut world = World::fifo(2, 3, metric());
+    other(&mut world, 0);
+    world.report(1, 1.0);
+    world.finish(1);
+    assert_eq!(world.end, None);
+}
+
+#[test]
 fn hyperband_pauses_trials_until_their_bracket_is_there_and_brings_the_best_to_the_end() {
     let options = HyperBandOptions { max_t: 4.0, reduction_factor: 2.0, ..HyperBandOptions::new(target()) };
     let scheduler = AnyScheduler::HyperBand(HyperBand::new(options).unwrap());

@@ -7,6 +7,8 @@
 //!   whole, a failure) has not ended: the next head resumes it.
 //! EXP-4: scheduler and searcher hear of the same events in the same order when the records are replayed.
 //! EXP-5: an experiment ends when nothing runs, nothing waits, and the searcher has no more; it never waits for nothing.
+//! EXP-6: that a metric is missing is decided when nothing that runs could still report it: beside a trial that reported other things
+//!   only, those that ran with it; where trials reported nothing at all, every trial.
 
 mod events;
 mod filling;
@@ -99,6 +101,8 @@ struct Trial {
     state: State,
     last: Option<Metrics>,
     has_metric: bool,
+    /// It has ended well.
+    completed: bool,
     checkpoints: u64,
     /// Reports up to this number need no decision.
     free: u64,
@@ -127,6 +131,9 @@ pub struct Experiment {
     /// The driver's scheduler chose nobody; asked again after the next event.
     nobody_chosen: bool,
     told_missing: bool,
+    /// A trial that ended and had reported other things only, and those that ran beside it: they may yet report the metric.
+    lacks_metric: Option<TrialId>,
+    may_have_metric: BTreeSet<TrialId>,
     told_no_checkpoint: bool,
     told_unseen: bool,
     ending: Option<ExperimentEnd>,
@@ -160,6 +167,8 @@ impl Experiment {
             not_now: false,
             nobody_chosen: false,
             told_missing: false,
+            lacks_metric: None,
+            may_have_metric: BTreeSet::new(),
             told_no_checkpoint: false,
             told_unseen: false,
             ending: None,
@@ -292,6 +301,7 @@ impl Experiment {
         let Stop { reason, by_scheduler, early } = stop;
         let one = self.trial(trial);
         one.state = State::Ended;
+        one.completed = true;
         one.exploit = None;
         let last = one.last.clone().unwrap_or_default();
         let has_metric = one.has_metric;
@@ -306,9 +316,7 @@ impl Experiment {
             by_scheduler,
             early,
         })));
-        if !has_metric {
-            self.miss_metric(trial, out);
-        }
+        self.miss_metric(trial, has_metric, out);
     }
 
     fn fail_trial(&mut self, trial: TrialId, headline: String, out: &mut Out) {
@@ -322,6 +330,7 @@ impl Experiment {
         let (reason, error) = ("it failed".to_owned(), Some(headline.clone()));
         let ended = EndedTrial { trial, reason, error, by_scheduler: false, early: false };
         out.push(ExperimentCommand::Record(Record::Ended(ended)));
+        self.miss_metric(trial, true, out);
         if self.options.fail_fast {
             self.end_by(ExperimentEnd::Failed(format!("trial {} failed: {headline}", trial.0)), out);
         }
@@ -337,25 +346,40 @@ impl Experiment {
         self.tell_policies(out);
     }
 
-    /// What cannot be judged without a metric that the first trial never reported is not gone on with.
-    fn miss_metric(&mut self, trial: TrialId, out: &mut Out) {
-        let Some((metric, _)) = &self.options.metric else { return };
-        let metric = metric.clone();
+    /// EXP-6. A trial that reported nothing tells nothing of the others.
+    fn miss_metric(&mut self, trial: TrialId, has_metric: bool, out: &mut Out) {
+        self.may_have_metric.remove(&trial);
+        if !has_metric && self.lacks_metric.is_none() && self.has_reported(trial) {
+            self.lacks_metric = Some(trial);
+            self.may_have_metric.clone_from(&self.live);
+        }
+        let Some(lacking) = self.lacks_metric.filter(|_| self.may_have_metric.is_empty()) else { return };
+        if let Some(reason) = self.without_metric(lacking) {
+            self.end_by(ExperimentEnd::Failed(reason), out);
+        }
+    }
+
+    fn has_reported(&self, trial: TrialId) -> bool {
+        self.trials[trial.0 as usize].last.as_ref().is_some_and(|last| !last.0.is_empty())
+    }
+
+    /// That nobody reported what the search is about, with what this trial reported instead; `None` where somebody did.
+    fn without_metric(&self, trial: TrialId) -> Option<String> {
+        let (metric, _) = self.options.metric.as_ref()?;
         if self.trials.iter().any(|trial| trial.has_metric) {
-            return;
+            return None;
         }
         let last = self.trials[trial.0 as usize].last.clone().unwrap_or_default();
-        let reason = match (last.find(&metric), words_of(&last)) {
+        Some(match (last.find(metric), words_of(&last)) {
             (Some(value), _) => {
-                let value = shown(&metric, value);
+                let value = shown(metric, value);
                 format!("no trial reported a number as the metric `{metric}`: trial {} reported {value}", trial.0)
             }
             (None, words) if words.is_empty() => {
                 format!("no trial reported `{metric}`: trial {} reported nothing", trial.0)
             }
             (None, words) => format!("no trial reported the metric `{metric}`: trial {} reported {words}", trial.0),
-        };
-        self.end_by(ExperimentEnd::Failed(reason), out);
+        })
     }
 
     /// Whatever runs is stopped, and stays unfinished; the experiment ends when it is gone.

@@ -101,6 +101,7 @@ impl Experiment {
             state: State::Resolving,
             last: None,
             has_metric: false,
+            completed: false,
             checkpoints: 0,
             free: 0,
             exploit: None,
@@ -200,6 +201,12 @@ impl Experiment {
         out.push(ExperimentCommand::Submit { trial, resources, free });
     }
 
+    /// A trial that ended well without the metric.
+    fn silent(&self) -> Option<TrialId> {
+        let at = self.trials.iter().position(|trial| trial.completed && !trial.has_metric)?;
+        Some(TrialId(at as u64))
+    }
+
     fn end_if_done(&mut self, out: &mut Out) {
         let idle = self.live.is_empty() && self.submitted.is_empty() && (!self.is_asking() || self.ending.is_some());
         if !idle || self.ended {
@@ -208,7 +215,10 @@ impl Experiment {
         if self.ending.is_none() {
             let waiting = self.pending.len() + self.paused.len();
             let end = match (self.exhausted, waiting) {
-                (true, 0) => ExperimentEnd::Finished("every trial has ended".to_owned()),
+                (true, 0) => match self.silent().and_then(|silent| self.without_metric(silent)) {
+                    Some(reason) => ExperimentEnd::Failed(reason),
+                    None => ExperimentEnd::Finished("every trial has ended".to_owned()),
+                },
                 (false, 0) => return,
                 // EXP-5.
                 _ => ExperimentEnd::Failed(format!(

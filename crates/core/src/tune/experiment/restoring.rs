@@ -168,6 +168,7 @@ impl Experiment {
                     || self.changes_resources();
                 let one = self.trial(trial);
                 one.state = if error.is_some() { State::Unfinished } else { State::Ended };
+                one.completed = error.is_none();
                 if last.is_some() {
                     one.last = last;
                     one.has_metric = true;
