@@ -380,6 +380,35 @@ def test_a_trainer_can_be_tuned(storage: Path) -> None:
     assert all(result.metrics["world"] == 2 and result.metrics["training_iteration"] == 2 for result in grid)
 
 
+def test_a_population_shares_the_one_place_that_there_is(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        latest = tune.get_checkpoint()
+        state = latest.to_dict() if latest is not None else {"score": 0.0, "step": 0}
+        for step in range(state["step"], 8):
+            state = {"score": state["score"] + config["lr"], "step": step + 1}
+            tune.report({"loss": -state["score"], "lr": config["lr"]}, checkpoint=Checkpoint.from_dict(state))
+
+    scheduler = PopulationBasedTraining(
+        time_attr="training_iteration",
+        perturbation_interval=2,
+        hyperparam_mutations={"lr": tune.uniform(0, 1)},
+        seed=3,
+    )
+    space = {"lr": tune.grid_search([0.1, 0.4, 0.7, 1.0])}
+    one_at_a_time = tune.with_resources(train, {"CPU": 8})
+    grid = search(storage, one_at_a_time, space, scheduler=scheduler)
+    assert [result.metrics["training_iteration"] for result in grid] == [8] * 4
+    events = lines(storage / "search" / "trials.jsonl")
+    started = [event["trial"] for event in events if event["event"] == "started"]
+    assert sorted(started[:4]) == [0, 1, 2, 3], "all begin before one has its second turn"
+    assert len(started) >= 12, started
+    assert any(event["event"] == "exploited" for event in events)
+    ended = [event for event in events if event["event"] == "ended"]
+    assert len(ended) == 4 and events.index(ended[0]) > max(
+        at for at, event in enumerate(events) if event["event"] == "made"
+    )
+
+
 def test_a_trial_may_train_a_group_inside_on_what_it_has(storage: Path) -> None:
     def train(config: dict[str, Any]) -> None:
         from carril.train import DataParallelTrainer, RunConfig, ScalingConfig

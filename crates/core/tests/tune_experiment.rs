@@ -327,6 +327,79 @@ fn a_bad_member_of_a_population_goes_on_from_a_good_one_if_that_has_a_checkpoint
     }
 }
 
+/// One that has a checkpoint for every report of it.
+fn report_saved(world: &mut World, trial: TrialId, loss: f64) -> Verdict {
+    world.machine.set_checkpoints(trial, 1);
+    world.report(trial.0, loss)
+}
+
+#[test]
+fn a_population_shares_the_places_that_there_are() {
+    for max_concurrent in [None, Some(1)] {
+        let options = PbtOptions { perturbation_interval: 2.0, ..PbtOptions::new(target()) };
+        let lr = Mutation::Choices(vec![Value::Int(1), Value::Int(2)]);
+        let pbt = Pbt::new(options, MutationOptions::new(vec![("x".into(), lr)])).unwrap();
+        let stop = vec![("training_iteration".to_owned(), 8.0)];
+        let options = ExperimentOptions { max_concurrent, stop, ..ExperimentOptions::default() };
+        let places = if max_concurrent.is_some() { 4 } else { 1 };
+        let mut world = World::new(places, Experiment::new(options, Some(basic(4)), Some(AnyScheduler::Pbt(pbt))));
+        let mut furthest = 0;
+        while let Some(trial) = world.running.first().copied() {
+            assert_eq!(world.running.len(), 1);
+            report_saved(&mut world, trial, trial.0 as f64);
+            let reached = |trial: usize| world.reports.get(trial).copied().unwrap_or(0);
+            furthest = furthest.max((0..4).map(reached).max().unwrap());
+            let least = (0..4).map(reached).min().unwrap();
+            assert!(furthest <= least + 4, "PBT-5: none is more than its interval ahead: {:?}", world.reports);
+        }
+        assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "{:?}", world.end);
+        assert_eq!(world.ended().len(), 4);
+        assert!(!world.adopted.is_empty(), "what does badly resumes from what does well");
+    }
+}
+
+#[test]
+fn who_has_no_checkpoint_keeps_its_place_and_who_is_alone_too() {
+    let mut world = pbt(1, 2, false);
+    world.report(0, 1.0);
+    assert_eq!(world.report(0, 1.0), Verdict::Save, "it would begin again");
+    let mut world = pbt(1, 1, false);
+    report_saved(&mut world, TrialId(0), 1.0);
+    assert_eq!(report_saved(&mut world, TrialId(0), 1.0), Verdict::Save, "nobody waits");
+    let mut world = pbt(4, 4, false);
+    report_saved(&mut world, TrialId(0), 1.0);
+    assert_eq!(report_saved(&mut world, TrialId(0), 1.0), Verdict::Save, "there is room for all");
+}
+
+#[test]
+fn a_population_that_shares_its_places_is_the_same_after_a_replay() {
+    let mut world = pbt(1, 4, false);
+    for _ in 0..9 {
+        let trial = world.running[0];
+        // The later ones are better, so that none is replaced yet.
+        report_saved(&mut world, trial, -(trial.0 as f64));
+    }
+    let state = |world: &World| {
+        let paused = world.records.iter().filter(|record| matches!(record, Record::Paused { .. })).count();
+        (world.running.clone(), paused)
+    };
+    let (running, paused) = state(&world);
+    assert!(paused >= 3, "{:?}", world.records);
+    let mut again = pbt(0, 4, false);
+    again.machine = {
+        let options = PbtOptions { perturbation_interval: 2.0, ..PbtOptions::new(target()) };
+        let lr = Mutation::Choices(vec![Value::Int(1), Value::Int(2)]);
+        let scheduler = Pbt::new(options, MutationOptions::new(vec![("x".into(), lr)])).unwrap();
+        Experiment::new(ExperimentOptions::default(), Some(basic(4)), Some(AnyScheduler::Pbt(scheduler)))
+    };
+    again.machine.replay(replayed(&world, |_| true), BTreeMap::new(), Resuming::default());
+    (again.running, again.waiting, again.records, again.places) = (Vec::new(), Vec::new(), Vec::new(), 1);
+    again.tell(ExperimentEvent::Begun);
+    assert!(!again.records.iter().any(|record| matches!(record, Record::Paused { .. } | Record::Exploited { .. })));
+    assert_eq!(again.running.len(), running.len());
+    assert_eq!(again.machine.len(), 4);
+}
+
 #[test]
 fn what_the_user_draws_is_asked_before_a_trial_goes_on_from_another() {
     let mut world = pbt(2, 2, true);

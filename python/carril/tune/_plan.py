@@ -206,8 +206,7 @@ def _check_callbacks(callbacks: list[Any]) -> None:
 
 def _check_checkpoints(plan: Plan) -> None:
     config, trainable = plan.run_config.checkpoint_config, plan.trainable
-    is_class = isinstance(trainable, type) and issubclass(trainable, Trainable)
-    if not is_class and (config.checkpoint_frequency or config.checkpoint_at_end):
+    if not is_class(trainable) and (config.checkpoint_frequency or config.checkpoint_at_end):
         raise ConfigError(
             "`CheckpointConfig(checkpoint_frequency=…, checkpoint_at_end=…)` are for the class form of a trainable",
             hints=["a function reports its checkpoints itself: `tune.report(metrics, checkpoint=…)`"],
@@ -248,6 +247,7 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "asks_judge": plan.stopper is not None or plan.asks_scheduler,
             "asks_config": plan.asks_names or asks_resources(plan.trainable),
             "asks_explored": getattr(scheduler, "custom_explore_fn", None) is not None,
+            "saves_itself": is_class(plan.trainable),
             "needs_metric": single and strict,
             "requires": [scheduler.time_attr, scheduler.metric] if getattr(scheduler, "require_attrs", False) else [],
             "logs_policies": bool(getattr(scheduler, "log_config", False)),
@@ -275,11 +275,16 @@ def _constant(plan: Plan) -> list[list[str]]:
     return [[TRIAL_INDEX], *paths_of(constants_of(space))]
 
 
+def is_class(trainable: Any) -> bool:
+    """The class form, which saves and loads its checkpoints when it is told to."""
+    return isinstance(trainable, type) and issubclass(trainable, Trainable)
+
+
 def asks_resources(trainable: Any) -> bool:
     """Whether what a trial reserves depends on its config."""
     if callable(getattr(trainable, "_resources", None)):
         return True
-    if not (isinstance(trainable, type) and issubclass(trainable, Trainable)):
+    if not is_class(trainable):
         return False
     own = trainable.__mro__[: trainable.__mro__.index(Trainable)]
     return any("default_resource_request" in vars(kind) for kind in own)

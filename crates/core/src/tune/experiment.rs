@@ -42,6 +42,8 @@ pub struct ExperimentOptions {
     pub asks_explored: bool,
     /// The first trial that fails ends the experiment.
     pub fail_fast: bool,
+    /// A trial that is told to pause saves a checkpoint by itself.
+    pub saves_itself: bool,
     /// What every report must have, by flattened name.
     pub requires: Vec<String>,
     /// What the searcher or the scheduler cannot do without.

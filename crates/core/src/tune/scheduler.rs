@@ -84,6 +84,10 @@ pub trait Scheduler {
     /// Who holds what, before a report is told. Only a scheduler that changes resources needs it.
     fn on_resources(&mut self, _holdings: &[Holding], _free: &Resources) {}
 
+    /// Whether trials wait for a place that this scheduler does not see: chosen and without room, or not made yet. Told before a
+    /// report is.
+    fn on_others_wait(&mut self, _others_wait: bool) {}
+
     fn on_result(&mut self, trial: TrialId, result: &Metrics) -> Explained;
 
     /// It ended well, or somebody else stopped it.
@@ -182,6 +186,10 @@ impl Scheduler for AnyScheduler {
 
     fn on_resources(&mut self, holdings: &[Holding], free: &Resources) {
         self.inner_mut().on_resources(holdings, free);
+    }
+
+    fn on_others_wait(&mut self, others_wait: bool) {
+        self.inner_mut().on_others_wait(others_wait);
     }
 
     fn on_result(&mut self, trial: TrialId, result: &Metrics) -> Explained {

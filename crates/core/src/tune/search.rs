@@ -69,6 +69,15 @@ pub enum AnySearcher {
 }
 
 impl AnySearcher {
+    /// How many configs are still to come, where that is known.
+    pub fn remaining(&self) -> Option<u64> {
+        match self {
+            AnySearcher::Basic(searcher) => searcher.remaining(),
+            AnySearcher::Limited(searcher) => searcher.inner().remaining(),
+            AnySearcher::Tpe(_) | AnySearcher::GaussianProcess(_) | AnySearcher::Repeated(_) => None,
+        }
+    }
+
     fn inner(&mut self) -> &mut dyn Searcher {
         match self {
             AnySearcher::Basic(searcher) => searcher,

@@ -526,6 +526,9 @@ pub struct ExperimentSpec {
     pub asks_config: bool,
     #[serde(default)]
     pub asks_explored: bool,
+    /// A trial that is told to pause saves a checkpoint by itself, as the class form of a trainable does.
+    #[serde(default)]
+    pub saves_itself: bool,
     /// What every report must have.
     #[serde(default)]
     pub requires: Vec<String>,
@@ -576,6 +579,7 @@ impl ExperimentSpec {
             asks_config: self.asks_config || self.space.asks(),
             asks_explored: self.asks_explored,
             fail_fast: self.fail_fast,
+            saves_itself: self.saves_itself,
             requires: self.requires.clone(),
             metric,
         };

@@ -75,7 +75,12 @@ pub(super) fn line_of(
                 put("exact", exact);
             }
         }
-        Record::Told { result, .. } => put("result", Value::Map(result.clone())),
+        Record::Told { result, others_wait, .. } => {
+            put("result", Value::Map(result.clone()));
+            if *others_wait {
+                put("others_wait", Value::Bool(true));
+            }
+        }
         Record::Paused { reason, .. } => put("reason", text(reason)),
         Record::Exploited { from, config, reason, .. } => {
             put("from", number(from));
@@ -198,7 +203,7 @@ pub(super) fn read(line: &Metrics) -> Option<Read> {
             let resources = amounts.and_then(|amounts| amounts_of(&amounts).ok());
             Record::Made { trial, config: config()?, names: named, resources }
         }
-        "told" => Record::Told { trial, result: map("result")? },
+        "told" => Record::Told { trial, result: map("result")?, others_wait: line.get("others_wait").is_some() },
         "started" => Record::Chosen { trial },
         "paused" => Record::Paused { trial, reason: text("reason")? },
         "exploited" => Record::Exploited { trial, from: id("from")?, config: config()?, reason: text("reason")? },

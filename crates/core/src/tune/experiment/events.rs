@@ -162,10 +162,11 @@ pub enum Record {
         trial: TrialId,
         config: Option<Metrics>,
     },
-    /// What the scheduler was told.
+    /// What the scheduler was told, and whether others were waiting for a place then.
     Told {
         trial: TrialId,
         result: Metrics,
+        others_wait: bool,
     },
     Chosen {
         trial: TrialId,

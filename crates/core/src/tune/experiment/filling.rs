@@ -87,6 +87,23 @@ impl Experiment {
         }
     }
 
+    /// How many trials there will be, with those that there are; `None` where the searcher does not know.
+    pub fn expected(&self) -> Option<u64> {
+        let made = self.trials.len() as u64;
+        if self.exhausted {
+            return Some(made);
+        }
+        match self.options.most {
+            Some(most) => Some(made.max(most)),
+            None => self.searcher.as_ref()?.remaining().map(|remaining| made.saturating_add(remaining)),
+        }
+    }
+
+    /// Whether trials are still to be made, of a number that is known: a search without end would have no other run on.
+    pub(super) fn makes_more(&self) -> bool {
+        !self.not_now && self.expected().is_some_and(|expected| expected > self.trials.len() as u64)
+    }
+
     fn exhaust(&mut self) {
         self.exhausted = true;
         if let Some(scheduler) = &mut self.scheduler {

@@ -118,13 +118,16 @@ impl Experiment {
 
     fn judge(&mut self, trial: TrialId, number: u64, out: &mut Out) {
         let result = self.trial(trial).last.clone().unwrap_or_default();
+        let others_wait = self.others_wait(trial);
         let Some(scheduler) = &mut self.scheduler else {
             return self.decide(trial, number, Verdict::Continue, String::new(), out);
         };
+        scheduler.on_others_wait(others_wait);
         let (decision, reason) = scheduler.on_result(trial, &result);
         let saves = scheduler.wants_checkpoint(trial);
         if number > self.trial(trial).free && !matches!(self.scheduler, Some(super::AnyScheduler::Fifo(_))) {
-            out.push(ExperimentCommand::Record(Record::Told { trial, result: self.recorded(&result) }));
+            let result = self.recorded(&result);
+            out.push(ExperimentCommand::Record(Record::Told { trial, result, others_wait }));
         }
         let verdict = match decision {
             Decision::Continue if saves => Verdict::Save,
@@ -158,6 +161,13 @@ impl Experiment {
             }
         };
         self.decide(trial, number, verdict, reason, out);
+    }
+
+    /// Whether others would use the place of this trial that the scheduler does not see: one asks for room, or is not made yet. Who has
+    /// no checkpoint to resume from keeps its place: it would begin again.
+    fn others_wait(&self, trial: TrialId) -> bool {
+        let can_resume = self.options.saves_itself || self.trials[trial.0 as usize].checkpoints > 0;
+        can_resume && (!self.submitted.is_empty() || self.makes_more())
     }
 
     fn decide(&mut self, trial: TrialId, number: u64, verdict: Verdict, reason: String, out: &mut Out) {

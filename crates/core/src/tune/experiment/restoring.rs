@@ -117,10 +117,13 @@ impl Experiment {
                 one.names = names;
                 one.resources = resources;
             }
-            Record::Told { trial, result } => {
+            Record::Told { trial, result, others_wait } => {
                 self.trial(trial).has_metric = true;
                 self.trial(trial).checkpoints = 1;
-                let decided = self.scheduler.as_mut().map(|scheduler| scheduler.on_result(trial, &result));
+                let decided = self.scheduler.as_mut().map(|scheduler| {
+                    scheduler.on_others_wait(others_wait);
+                    scheduler.on_result(trial, &result)
+                });
                 self.trial(trial).last = Some(result);
                 if let Some((decision, reason)) = decided
                     && !matches!(self.scheduler, Some(AnyScheduler::ResourceChanging(_)))

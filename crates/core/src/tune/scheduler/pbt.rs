@@ -73,6 +73,9 @@ pub struct Pbt {
     explorer: Explorer,
     population: BTreeMap<TrialId, Member>,
     waiting: Waiting,
+    /// Others wait that are not among those: they ask for room already, or are not made yet.
+    #[serde(default)]
+    others_wait: bool,
     /// With `synch`: how far all come before they are compared.
     #[serde(with = "exact")]
     next_synch: f64,
@@ -133,6 +136,7 @@ impl Pbt {
             explorer,
             population: BTreeMap::new(),
             waiting: Waiting::default(),
+            others_wait: false,
             next_synch: options.perturbation_interval.max(options.burn_in_period),
             orders: Vec::new(),
             policies: Vec::new(),
@@ -181,7 +185,7 @@ impl Pbt {
         if worst.contains(&trial) {
             return self.exploit(trial, &best);
         }
-        if self.waiting.anyone() {
+        if self.others_wait || self.waiting.anyone() {
             self.waiting.wait(trial);
             return (Decision::Pause, "its interval is over, and others wait".to_owned());
         }
@@ -313,6 +317,10 @@ impl Scheduler for Pbt {
         if let Some(index) = self.policies.iter().rposition(|policy| policy.trial == trial) {
             self.policies.remove(index);
         }
+    }
+
+    fn on_others_wait(&mut self, others_wait: bool) {
+        self.others_wait = others_wait;
     }
 
     fn on_result(&mut self, trial: TrialId, result: &Metrics) -> Explained {

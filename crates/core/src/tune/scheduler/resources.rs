@@ -166,6 +166,10 @@ impl Scheduler for ResourceChanging {
         self.base.on_exploit_refused(trial);
     }
 
+    fn on_others_wait(&mut self, others_wait: bool) {
+        self.base.on_others_wait(others_wait);
+    }
+
     fn on_no_more_trials(&mut self) {
         self.base.on_no_more_trials();
     }

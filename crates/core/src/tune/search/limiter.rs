@@ -28,6 +28,10 @@ impl<S: Searcher> ConcurrencyLimiter<S> {
         }
         Ok(Self { searcher, max_concurrent, batch, running: Vec::new(), ended: Vec::new() })
     }
+
+    pub fn inner(&self) -> &S {
+        &self.searcher
+    }
 }
 
 impl<S: Searcher> Searcher for ConcurrencyLimiter<S> {
