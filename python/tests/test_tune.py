@@ -380,6 +380,44 @@ def test_a_trainer_can_be_tuned(storage: Path) -> None:
     assert all(result.metrics["world"] == 2 and result.metrics["training_iteration"] == 2 for result in grid)
 
 
+@pytest.mark.parametrize("given", [None, {}, {"num_to_keep": 3}])
+def test_what_the_tuner_leaves_open_of_a_run_config_is_the_trainers(
+    storage: Path, given: dict[str, Any] | None
+) -> None:
+    from carril.train import DataParallelTrainer, report
+
+    def loop(config: dict[str, Any]) -> None:
+        if not (storage / "failed").exists():
+            (storage / "failed").touch()
+            raise RuntimeError("once")
+        for step in range(5):
+            report({"loss": config["lr"] * abs(step - 2)}, checkpoint=Checkpoint.from_dict({"step": step}))
+
+    of_trainer = RunConfig(
+        name="of-the-trainer",
+        storage_path=str(storage),
+        verbose=0,
+        failure_config=FailureConfig(max_failures=1),
+        checkpoint_config=CheckpointConfig(
+            num_to_keep=2, checkpoint_score_attribute="loss", checkpoint_score_order="min"
+        ),
+    )
+    trainer = DataParallelTrainer(loop, run_config=of_trainer)
+    run_config = None
+    if given is not None:
+        checkpoints = CheckpointConfig(**given)
+        fails = FailureConfig(fail_fast=True)
+        run_config = RunConfig(
+            name="own", storage_path=str(storage), checkpoint_config=checkpoints, failure_config=fails
+        )
+    grid = Tuner(trainer, param_space={"train_loop_config": {"lr": 1.0}}, run_config=run_config).fit()
+    assert os.path.basename(grid.experiment_path) == ("of-the-trainer" if given is None else "own")
+    assert grid[0].error is None, "the trainer allows one failure"
+    kept = [checkpoint.to_dict()["step"] for checkpoint, _ in grid[0].best_checkpoints]
+    # The best by the trainer's score, and the newest.
+    assert sorted(kept) == ([1, 2, 3, 4] if given == {"num_to_keep": 3} else [2, 3, 4])
+
+
 def test_a_population_shares_the_one_place_that_there_is(storage: Path) -> None:
     def train(config: dict[str, Any]) -> None:
         latest = tune.get_checkpoint()

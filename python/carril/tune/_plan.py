@@ -106,8 +106,7 @@ def make_plan(
     space = _space(param_space)
     if _trainers.is_trainer(trainable):
         _trainers.check(trainable, space)
-        if run_config.name is None and run_config.storage is None:
-            run_config = _with_place(run_config, trainable.run_config)
+        run_config = _trainers.merged_run_config(trainable.run_config, run_config)
     rules, stopper = as_stopper(run_config.stop)
     name = run_config.name or spec.default_name(trainable, trainable_name)
     plan = Plan(trainable, name, trainable_name, tune_config, run_config, space, rules=rules, stopper=stopper)
@@ -118,20 +117,6 @@ def make_plan(
     _check_callbacks(run_config.callbacks)
     _check_checkpoints(plan)
     return plan
-
-
-def _with_place(run_config: RunConfig, of_trainer: RunConfig) -> RunConfig:
-    """A trainer brings the run's name and storage where the tuner has none."""
-    import copy
-
-    both = copy.copy(run_config)
-    both.name, both.storage_path = of_trainer.name, of_trainer.storage
-    both.storage_filesystem = of_trainer.storage_filesystem
-    if both.checkpoint_config == type(both.checkpoint_config)():
-        both.checkpoint_config = of_trainer.checkpoint_config
-    if both.failure_config == type(both.failure_config)():
-        both.failure_config = of_trainer.failure_config
-    return both
 
 
 def _space(param_space: Any) -> dict[str, Any]:

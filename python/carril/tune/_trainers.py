@@ -1,14 +1,21 @@
 """A trainer as what is tuned: each trial is a run of its group, with the trial's part of the config."""
 
+import copy
+import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from carril.exceptions import ConfigError, NotAvailableError
 
 if TYPE_CHECKING:
+    from carril.train._config import RunConfig
     from carril.train._trainer import DataParallelTrainer
 
+T = TypeVar("T")
+
 _LOOP = "train_loop_config"
+# `resume` is about the run of that name.
+_PLACE = ("name", "storage_path", "storage_filesystem", "local_dir", "resume")
 
 
 def is_trainer(trainable: Any) -> bool:
@@ -33,6 +40,30 @@ def check(trainer: "DataParallelTrainer", space: Mapping[str, Any]) -> None:
         raise NotAvailableError(
             "a trainer with `num_workers=0` cannot be tuned", hints=["give a number of workers, 1 or more"]
         )
+
+
+def merged_run_config(of_trainer: "RunConfig", of_tuner: "RunConfig") -> "RunConfig":
+    """What the tuner's config sets goes first, field by field; the trainer has the rest.
+
+    Name and storage are one thing, the place: the trainer's counts where the tuner names neither.
+    """
+    both = _merged_fields(of_trainer, of_tuner, skipped=_PLACE)
+    for name in ("failure_config", "checkpoint_config"):
+        # `fail_fast` is about the search and `max_failures` about each trial: one of each may come together here.
+        setattr(both, name, _merged_fields(getattr(of_trainer, name), getattr(of_tuner, name)))
+    if of_tuner.name is None and of_tuner.storage is None:
+        both.name, both.storage_path = of_trainer.name, of_trainer.storage
+        both.storage_filesystem = of_trainer.storage_filesystem
+    return both
+
+
+def _merged_fields(first: T, second: T, skipped: tuple[str, ...] = ()) -> T:
+    """`second`, with the values of `first` where it has the default."""
+    both, default = copy.copy(second), type(second)()
+    for name in (field.name for field in dataclasses.fields(second) if field.name not in skipped):  # type: ignore[arg-type]
+        if getattr(second, name) == getattr(default, name):
+            setattr(both, name, getattr(first, name))
+    return both
 
 
 def merged(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
