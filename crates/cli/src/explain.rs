@@ -5,8 +5,8 @@ mod story;
 
 use std::path::Path;
 
-use carril_store::{Journal, JournalRecord, RunRecord, Storage as Place, find_in_object};
-use carril_types::{Failure, Value};
+use carril_store::{Journal, JournalRecord, RunRecord, Storage as Place, last_report, report_number};
+use carril_types::Failure;
 use clap::Args;
 use serde_json::json;
 
@@ -104,7 +104,8 @@ fn told(directory: &Path, record: Option<&RunRecord>, records: &[JournalRecord])
 /// How it stands and what it reached, in a line.
 fn headline(directory: &Path, record: &RunRecord, records: &[JournalRecord]) -> String {
     let mut facts = Vec::new();
-    if let Some(reports) = reports(directory) {
+    let last = last_report(&Place::local(directory)).ok().flatten();
+    if let Some(reports) = last.as_ref().and_then(report_number) {
         facts.push(if reports == 1 { "1 report".to_owned() } else { format!("{reports} reports") });
     }
     let saved = saved(records);
@@ -120,16 +121,6 @@ fn headline(directory: &Path, record: &RunRecord, records: &[JournalRecord]) -> 
     let took = record.ended.map(|ended| format!(" after {}", duration(ended - begin))).unwrap_or_default();
     let reached = if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) };
     format!("{} is {}{took}{reached}\n", record.name, record.status_word())
-}
-
-/// The number of the last report.
-fn reports(directory: &Path) -> Option<i64> {
-    let text = std::fs::read_to_string(directory.join("result.json")).ok()?;
-    let last = text.lines().rev().find(|line| line.ends_with('}'))?;
-    match find_in_object(last, "training_iteration")? {
-        Value::Int(number) => Some(number),
-        _ => None,
-    }
 }
 
 fn line(seconds: f64, text: &str) -> String {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use carril_proto::v1::RunSummary;
-use carril_store::{Experiment, RunRecord, Storage as Place, Trial, TrialState};
+use carril_store::{Experiment, RunRecord, Storage as Place, Trial, TrialState, last_report, report_number};
 use carril_types::{Failure, Metrics, Value};
 use clap::Args;
 use serde_json::{Value as Json, json};
@@ -179,11 +179,19 @@ fn of_stored(directory: &Path, location: &str) -> Block {
     rows.extend(record.ended.map(|ended| row("ended", local_time(ended))));
     let error = std::fs::read_to_string(directory.join("error.txt")).ok();
     let error = error.and_then(|error| error.lines().next().map(str::to_owned));
+    let last = last_report(&Place::local(directory)).ok().flatten().unwrap_or_default();
+    let reports = report_number(&last).unwrap_or(0);
+    rows.push(row("reports", reports.to_string()));
+    let shown = own_metrics(&last);
+    if !shown.is_empty() {
+        rows.push(row("last report", shown));
+    }
     rows.extend(error.as_deref().map(|error| row("error", error)));
     rows.push(row("directory", location));
     let json = json!({
         "kind": "run", "name": record.name, "id": record.run_id, "status": record.status_word(), "live": false,
-        "started": record.started, "ended": record.ended, "error": error, "directory": location,
+        "started": record.started, "ended": record.ended, "reports": reports, "metrics": plain(&last),
+        "error": error, "directory": location,
     });
     Block { head: format!("{} is {}", record.name, record.status_word()), rows, json }
 }

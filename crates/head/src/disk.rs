@@ -10,7 +10,7 @@ use carril_proto::VERSION;
 use carril_store::{
     BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Fact, History, Journal,
     JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory, RunRecord, Storage,
-    StoreError, recover, take_epoch,
+    StoreError, last_report, recover, take_epoch,
 };
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand,
@@ -120,6 +120,8 @@ impl Disk for RealDisk {
         let nothing = || Checkpoints { kept: Vec::new(), next: 0, set_aside: Vec::new() };
         let checkpoints = if begins { nothing() } else { Checkpoints::look(&storage)? };
         directory.write_params(config)?;
+        // A trial's last report is known to its experiment.
+        let last = if is_trial { None } else { last_report(&Storage::local(&path))? };
         let mut files = ReportFiles::open(&path, config, *now)?;
         if let (Some(_), Value::Map(parameters)) = (&spec.trial, config) {
             files.set_parameters(parameters.clone());
@@ -139,7 +141,7 @@ impl Disk for RealDisk {
         let has_record = !is_trial || path.join("run.json").exists();
         let (kept, config) = ((storage.clone(), wanted), config.clone());
         let disk = Box::new(RealRun { directory, files, journal, kept, config, has_record });
-        Ok(RunOpened { disk, path, storage, checkpoints, history, epoch, mirror, differences })
+        Ok(RunOpened { disk, path, storage, checkpoints, history, last, epoch, mirror, differences })
     }
 }
 

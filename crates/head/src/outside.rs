@@ -183,6 +183,8 @@ pub struct RunOpened {
     pub storage: Storage,
     pub checkpoints: Checkpoints,
     pub history: History,
+    /// Where the run resumes: the last report of before, which may be behind the checkpoint.
+    pub last: Option<Metrics>,
     /// What this head has taken the run with.
     pub epoch: u64,
     pub mirror: Option<Mirror>,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use carril_core::{Budget, Command, Event, OutOfMemory, Outcome, RunMachine, Share, WaitKind};
 use carril_proto::v1;
-use carril_store::{Differences, Fact, Storage};
+use carril_store::{Differences, Fact, Storage, report_number};
 use carril_types::{
     Attempt, ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, Restart, RunId, RunSpec, RunStatus, Value,
     WorkerKey,
@@ -136,6 +136,9 @@ impl Run {
         let earlier = (nodes.collect(), clock + carril_net::LEASE);
         let options = options(&spec, &saving, budget, opened.history.next_attempt);
         let machine = RunMachine::new(world, options);
+        // The files keep what was reported behind the checkpoint: until there is something newer, that was the last report.
+        let last_number = opened.last.as_ref().and_then(report_number);
+        let iterations = last_number.map_or(reports, |shown| shown.saturating_add_signed(-reached.ahead));
         Self {
             automatic: Automatic::new(id.clone(), spec.trial.as_ref(), clock, reached),
             trial: spec.trial.clone().map(Trial::new),
@@ -162,9 +165,9 @@ impl Run {
             mirror: opened.mirror,
             ending: None,
             started: Vec::new(),
-            last: None,
+            last: opened.last,
             last_by_rank: vec![Metrics::default(); world as usize],
-            iterations: reports,
+            iterations,
             last_progress: None,
             upkeeps: 0,
             unwritten: 0,

@@ -8,8 +8,6 @@ mod recover;
 mod trial;
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -19,15 +17,12 @@ pub use self::recover::{RECOVERED, Reached, Recovered, recover};
 pub use self::trial::{Trial, TrialState};
 use crate::error::StoreError;
 use crate::experiment_files::{EXPERIMENT, LEASE, TRIALS};
+use crate::last_report::{RESULTS, last_report};
 use crate::owner::Owner;
 use crate::python_json::{find_in_object, parse_object};
 use crate::run_directory::RunRecord;
 use crate::storage::Storage;
 use crate::verify::list_checkpoints;
-
-const RESULTS: &str = "result.json";
-/// The last result of a trial is looked for in the last part of its file first.
-const TAIL: u64 = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExperimentStatus {
@@ -195,7 +190,7 @@ impl Experiment {
             if !matches!(trial.state, TrialState::Pending | TrialState::Running | TrialState::Paused) {
                 continue;
             }
-            if let Some(result) = last_result(&self.place_of(trial))? {
+            if let Some(result) = last_report(&self.place_of(trial))? {
                 self.trials[at].set_last(result);
             }
         }
@@ -250,31 +245,6 @@ impl Experiment {
             (ExperimentStatus::Running, None) => "unreachable",
         }
     }
-}
-
-/// The last result in the directory of a trial.
-fn last_result(place: &Storage) -> Result<Option<Metrics>, StoreError> {
-    if let Some(directory) = place.local_path()
-        && let Some(result) = tail(&directory.join(RESULTS)).as_deref().and_then(last_object)
-    {
-        return Ok(Some(result));
-    }
-    Ok(place.read(RESULTS)?.and_then(|bytes| last_object(&String::from_utf8_lossy(&bytes))))
-}
-
-/// The last part of a file, from the start of a line; `None` where it has to be read whole.
-fn tail(path: &Path) -> Option<String> {
-    let mut file = File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).ok()?;
-    let start = if length > TAIL { bytes.iter().position(|byte| *byte == b'\n')? + 1 } else { 0 };
-    Some(String::from_utf8_lossy(&bytes[start..]).into_owned())
-}
-
-fn last_object(text: &str) -> Option<Metrics> {
-    text.lines().rev().find_map(parse_object)
 }
 
 fn now() -> f64 {

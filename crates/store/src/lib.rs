@@ -17,6 +17,7 @@ mod experiment;
 mod experiment_files;
 mod faults;
 mod journal;
+mod last_report;
 mod local;
 mod location;
 mod manifest;
@@ -50,6 +51,7 @@ pub use experiment::{
 pub use experiment_files::{EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Lines, TRIALS};
 pub use faults::{Crashed, crash_at, journal_point};
 pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};
+pub use last_report::{last_report, report_number};
 pub use local::free_space;
 pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
 pub use metrics_json::{json_of, value_of};

@@ -20,7 +20,7 @@ from carril.train._console import Console
 from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.train._restore import keep
-from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order, parse_lines
+from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order
 
 if TYPE_CHECKING:
     from carril._native import Client, Run
@@ -339,7 +339,7 @@ class _Watch(Follower):
             reported = ended["ranks"].get(0, {})
             metrics = Metrics(
                 (name, value)
-                for name, value in (as_objects(ended["metrics"]) or self._last_report()).items()
+                for name, value in as_objects(ended["metrics"]).items()
                 if keeps_automatic_fields or name not in AUTOMATIC_FIELDS or name in reported
             )
         checkpoints = [
@@ -355,12 +355,6 @@ class _Watch(Follower):
             restarts=ended["restarts"],
             _filesystem=self._filesystem,
         )
-
-    def _last_report(self) -> dict[str, Any]:
-        """Of a run that went on and had nothing left to report."""
-        path = self._run.path
-        rows = parse_lines(Result(path=path, _filesystem=self._filesystem)._read("result.json"), f"{path}/result.json")
-        return rows[-1] if rows else {}
 
 
 def _controller_error(cause: Exception) -> CarrilError:

@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use carril_types::{Metrics, RunStatus, Value};
 
-use super::{RESULTS, integer, last_result, text};
+use super::{integer, text};
 use crate::error::StoreError;
+use crate::last_report::{RESULTS, last_report};
 use crate::python_json::{find_in_object, parse_object};
 use crate::run_directory::RunRecord;
 use crate::storage::Storage;
@@ -141,7 +142,7 @@ fn number_of(place: &Storage, directory: &str, prefix: &str) -> Result<Option<u6
     }
     // A name of the user's own: its reports say whose they are.
     drop(params);
-    let id = last_result(&place)?.and_then(|result| text(&result, "trial_id"));
+    let id = last_report(&place)?.and_then(|result| text(&result, "trial_id"));
     Ok(id.and_then(|id| number_in(&id, prefix)))
 }
 
@@ -185,7 +186,7 @@ fn made_line(place: &Storage, prefix: &str, number: u64, directory: Option<&Stri
 }
 
 fn look_at(place: &Storage, metric: Option<&str>, started: Option<f64>) -> Result<Reached, StoreError> {
-    let last = last_result(place)?;
+    let last = last_report(place)?;
     let record: Option<RunRecord> = place.read("run.json")?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     // The end of an earlier life, as of a trial that was paused, is not this one's.
     let is_last = |record: &RunRecord| record.ended.unwrap_or(0.0) >= started.unwrap_or(0.0);
