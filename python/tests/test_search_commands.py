@@ -1,12 +1,14 @@
 """The commands that look at runs take experiments and trials too, by name, path or id."""
 
 import json
+import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from driver_scripts import Scripts, scripts_fixture  # noqa: F401
+from driver_scripts import Scripts, scripts_fixture, wait_until  # noqa: F401
 
 from carril._internal.command import find_command
 
@@ -87,3 +89,61 @@ def directory_of(scripts: Scripts, trial: str) -> Path:
 @pytest.mark.parametrize("command", ["status", "logs", "explain", "stacks", "stop-run"])
 def test_what_is_not_there_is_said_with_the_way_out(scripts: Scripts, command: str) -> None:
     assert "there is no run, experiment or trial `nosuch`" in carril(scripts, command, "nosuch", code=2)
+
+
+# Trials take their turns; each waits for a file, so that a test says when it may end.
+SLOW = """
+    import os, sys, time
+    from carril import tune
+
+    def objective(config):
+        first = tune.get_checkpoint().to_dict()["step"] + 1 if tune.get_checkpoint() else 0
+        for step in range(first, 3):
+            tune.report({"loss": config["x"] + step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
+            if step >= 1:
+                open(config["gate"] + ".wanted", "w").close()
+            while step >= 1 and not os.path.exists(config["gate"]):
+                time.sleep(0.01)
+        raise ValueError("on purpose")
+
+    tune.Tuner(
+        objective,
+        param_space={"x": tune.grid_search([1, 2]), "gate": os.path.abspath("gate")},
+        tune_config=tune.TuneConfig(metric="loss", mode="min", max_concurrent_trials=1),
+        run_config=tune.RunConfig(name="slow", storage_path=sys.argv[1], verbose=0,
+                                  failure_config=tune.FailureConfig(max_failures=int(sys.argv[2]))),
+    ).fit()
+"""
+
+
+def test_the_story_of_a_search_and_of_a_trial_tells_of_interrupts_losses_and_resumes(scripts: Scripts) -> None:
+    storage = scripts.directory / "elsewhere"
+    first = scripts.start(SLOW, str(storage), "0")
+    wait_until((scripts.directory / "gate.wanted").exists, "two checkpoints", lambda: first.output)
+    first.send(signal.SIGINT)
+    first.finish()
+    (scripts.directory / "gate.wanted").unlink()
+    second = scripts.start(SLOW, str(storage), "0")
+    wait_until((scripts.directory / "gate.wanted").exists, "the trial to resume", lambda: second.output)
+    second.send(signal.SIGKILL)
+    second.finish()
+    wait_until(lambda: not second.related(), "the head to end", lambda: second.related())
+    (scripts.directory / "gate").touch()
+    scripts.start(SLOW, str(storage), "1").finish()
+    told = carril(scripts, "explain", "slow", "--storage", str(storage))
+    lines = [re.sub(r"^ +\+[\d.:]+( s)?  |, \d{4}-.*$", "", line) for line in told.splitlines()]
+    assert lines[-6:-4] == ["submitted", "stopped: interrupted"], told
+    assert lines[-4] == "resumed" and lines[-3].startswith("stopped: the driver") and lines[-2] == "resumed", told
+    assert lines[-1] == "finished: every trial has ended", told
+    # One trial had attempts to spare and the other none: it is one cause, with both of them.
+    causes = [line for line in lines if line.startswith("  failed")]
+    assert len(causes) == 1 and "_00000, " in causes[0] and "(attempt" not in causes[0], told
+    everything = carril(scripts, "explain", "slow", "--all", "--storage", str(storage))
+    assert everything.count("_00000 was started again") == 2 and "_00001 failed: ValueError" in everything
+    trial = carril(scripts, "explain", "slow/0", "--storage", str(storage))
+    stops = trial.index("asked to stop: interrupted"), trial.index("resumed after report 2 from checkpoint_000001")
+    assert stops[0] < stops[1] < trial.rindex("failed: rank 0 failed: ValueError: on purpose"), trial
+    assert trial.count("asked to stop: the driver has gone") <= 1, trial
+    assert "workers on local" not in trial and "worker on local" not in trial, trial
+    (json_story,) = json_lines(carril(scripts, "explain", "slow", "--json", "--storage", str(storage)))
+    assert [event["event"] for event in json_story["story"]][:3] == ["submitted", "ended", "resumed"]

@@ -2,6 +2,7 @@
 
 mod search;
 mod story;
+mod timeline;
 
 use std::path::Path;
 
@@ -36,41 +37,53 @@ impl Explain {
             // What happened in a search is in its own files, and not in those of a run.
             let directory = match &subject.kind {
                 Kind::Experiment(_) => None,
-                _ => Some(subject.files().await?),
+                Kind::Trial(_) => subject.files().await.ok(),
+                Kind::Run => Some(subject.files().await?),
             };
             Ok((subject, directory))
         })?;
-        let directory = match (&subject.kind, directory) {
-            (Kind::Experiment(experiment), _) => {
-                print_all(&match self.json {
-                    true => format!("{}\n", search::json_of(experiment)),
-                    false => search::told(experiment),
-                });
-                return Ok(());
+        let records = directory.as_ref().map(|directory| Journal::read(&directory.join("journal")).unwrap_or_default());
+        let records = records.unwrap_or_default();
+        let text = match &subject.kind {
+            Kind::Experiment(experiment) => {
+                let history = experiment.history()?;
+                match self.json {
+                    true => format!("{}\n", search::json_of(experiment, &history)),
+                    false => search::told(experiment, &history, self.all),
+                }
             }
-            (_, Some(directory)) => directory,
-            (_, None) => unreachable!("every other one has files"),
-        };
-        let records = Journal::read(&directory.join("journal")).unwrap_or_default();
-        let record = RunRecord::read(&directory);
-        if let Kind::Trial(of) = &subject.kind
-            && !self.all
-            && !self.json
-        {
-            let story = if records.is_empty() { String::new() } else { told(&directory, None, &records) };
-            print_all(&format!("{}{story}", search::trial_told(&of.experiment, of.trial())));
-            return Ok(());
-        }
-        let text = match (self.all, self.json) {
-            (true, true) => lines_of(records.iter().map(|record| json!(record))),
-            (true, false) => format!("{}{}", record.as_ref().map(opening).unwrap_or_default(), everything(&records)),
-            (false, true) => lines_of(
-                story(&records).iter().map(|Told { at, kind, text }| json!({ "at": at, "event": kind, "text": text })),
-            ),
-            (false, false) => told(&directory, record.as_ref(), &records),
+            // A trial that went well has no journal: what its experiment has written down of it is its story.
+            Kind::Trial(of) if records.is_empty() => {
+                let story = timeline::of_trial(&of.experiment.history()?, of.trial());
+                match self.json {
+                    true => lines_of(story.iter().map(Told::to_json)),
+                    false => {
+                        let begin = story.first().map_or(of.trial().made, |first| first.at);
+                        search::trial_told(&of.experiment, of.trial()) + &shortened_lines(story, begin)
+                    }
+                }
+            }
+            Kind::Trial(of) if !self.all && !self.json => {
+                search::trial_told(&of.experiment, of.trial()) + &story_lines(&records)
+            }
+            _ => self.told(directory.as_deref(), &records),
         };
         print_all(&text);
         Ok(())
+    }
+
+    /// Of what has a journal.
+    fn told(&self, directory: Option<&Path>, records: &[JournalRecord]) -> String {
+        let record = directory.and_then(RunRecord::read);
+        match (self.all, self.json) {
+            (true, true) => lines_of(records.iter().map(|record| json!(record))),
+            (true, false) => format!("{}{}", record.as_ref().map(opening).unwrap_or_default(), everything(records)),
+            (false, true) => lines_of(story(records).iter().map(Told::to_json)),
+            (false, false) => {
+                let headline = record.zip(directory).map(|(record, at)| headline(at, &record, records));
+                headline.unwrap_or_default() + &story_lines(records)
+            }
+        }
     }
 }
 
@@ -82,23 +95,26 @@ fn opening(record: &RunRecord) -> String {
     format!("{} is {}, started {}\n", record.name, record.status_word(), local_time(record.started))
 }
 
-/// The story, with the time since the run began.
-fn told(directory: &Path, record: Option<&RunRecord>, records: &[JournalRecord]) -> String {
-    let mut text = record.map(|record| headline(directory, record, records)).unwrap_or_default();
-    if records.is_empty() {
-        text.push_str("  nothing was written down of how it went\n");
-        return text;
+/// The story of a run, with the time since it began.
+fn story_lines(records: &[JournalRecord]) -> String {
+    match records.first() {
+        Some(first) => shortened_lines(story(records), first.at),
+        None => "  nothing was written down of how it went\n".to_owned(),
     }
-    let begin = records[0].at;
-    text.push_str(&line(0.0, &format!("submitted, {}", local_time(begin))));
-    let (first, last, left_out) = shortened(story(records));
-    let lines = |told: &[Told]| told.iter().map(|told| line(told.at - begin, &told.text)).collect::<String>();
-    text.push_str(&lines(&first));
+}
+
+fn shortened_lines(story: Vec<Told>, begin: f64) -> String {
+    let (first, last, left_out) = shortened(story);
+    let mut text = lines(&first, begin);
     if left_out > 0 {
         text.push_str(&format!("             … {left_out} more, which `--all` shows\n"));
-        text.push_str(&lines(&last));
+        text.push_str(&lines(&last, begin));
     }
     text
+}
+
+fn lines(told: &[Told], begin: f64) -> String {
+    told.iter().map(|told| line(told.at - begin, &told.text)).collect()
 }
 
 /// How it stands and what it reached, in a line.

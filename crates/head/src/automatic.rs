@@ -66,6 +66,11 @@ impl Automatic {
         (self.started, self.attempt_began) = (now, now);
     }
 
+    /// Where rank 0 runs.
+    pub fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
     /// `clock` is rank 0's, and `now` the head's.
     pub fn ready(&mut self, pid: u32, clock: f64, now: Duration) {
         self.pid = pid;

@@ -127,9 +127,13 @@ impl Disk for RealDisk {
             files.set_parameters(parameters.clone());
         }
         let place = path.join("journal");
-        let is_there = !is_trial || place.exists();
-        let journal =
-            if is_trial { Words::Kept(place.clone(), Vec::new()) } else { Words::Written(Journal::open(&place)?) };
+        let is_there = place.exists();
+        // A trial whose journal was needed once goes on with it: the story would end with what went wrong.
+        let journal = if is_trial && !is_there {
+            Words::Kept(place.clone(), Vec::new())
+        } else {
+            Words::Written(Journal::open(&place)?)
+        };
         let history = if is_there { History::replay(Journal::read(&place)?) } else { History::default() };
         if let Some(mirror) = &mut mirror {
             // Before a worker starts: storage that cannot be written is found out now.

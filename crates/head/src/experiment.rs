@@ -288,10 +288,13 @@ impl ExperimentRun {
         if self.ended || self.ending.is_some() {
             return;
         }
-        if let ExperimentEvent::Placed { trial } | ExperimentEvent::RunEnded { trial, .. } = &event
-            && self.waiting.end(*trial)
-        {
-            self.disk.append(&records::placed_line(*trial, outside.now()));
+        match &event {
+            ExperimentEvent::Placed { trial } if self.waiting.end(*trial) => {
+                self.disk.append(&records::placed_line(*trial, outside.now()));
+            }
+            // What ends while it waits has never run.
+            ExperimentEvent::RunEnded { trial, .. } => drop(self.waiting.end(*trial)),
+            _ => {}
         }
         let commands = self.machine.on_event(event);
         for command in commands {

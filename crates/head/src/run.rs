@@ -441,7 +441,8 @@ impl Run {
 
     fn start_group(&mut self, attempt: Attempt, reports: u64, outside: &mut dyn Outside) {
         let nodes = self.shares.iter().map(|share| share.node.as_str().to_owned()).collect();
-        self.journal_fact("AttemptBegun", String::new(), Fact::AttemptBegun { attempt, nodes }, outside);
+        let host = self.automatic.hostname().to_owned();
+        self.journal_fact("AttemptBegun", String::new(), Fact::AttemptBegun { attempt, nodes, host }, outside);
         if !self.holds_group(attempt, reports) {
             self.send_group(attempt, reports, outside);
         }

@@ -16,7 +16,7 @@ use carril_types::{Metrics, ScoreOrder, Value};
 pub use self::recover::{RECOVERED, Reached, Recovered, recover};
 pub use self::trial::{Trial, TrialState};
 use crate::error::StoreError;
-use crate::experiment_files::{EXPERIMENT, LEASE, TRIALS};
+use crate::experiment_files::{CLOSED, EXPERIMENT, LEASE, OPENED, RESUMED, TRIALS};
 use crate::last_report::{RESULTS, last_report};
 use crate::owner::Owner;
 use crate::python_json::{find_in_object, parse_object};
@@ -158,6 +158,9 @@ impl Experiment {
             return Some(());
         }
         let event = parse_object(line)?;
+        if matches!(text(&event, "event").as_deref(), Some(OPENED | RESUMED | CLOSED)) {
+            return Some(());
+        }
         let number = integer(&event, "trial")?;
         if text(&event, "event")? == "made" {
             let trial = Trial::made(number, &event)?;
@@ -171,6 +174,14 @@ impl Experiment {
             return Some(());
         }
         self.trials.get_mut(*by_number.get(&number)?)?.take(&event)
+    }
+
+    /// What happened to the experiment and its trials, as the lines tell it in their order; what its scheduler was told is left out.
+    pub fn history(&self) -> Result<Vec<Metrics>, StoreError> {
+        let bytes = self.place.read(TRIALS)?.unwrap_or_default();
+        let lines = String::from_utf8_lossy(&bytes);
+        let told = |event: &Metrics| text(event, "event").is_none_or(|event| event == "told");
+        Ok(lines.lines().filter_map(parse_object).filter(|event| !told(event)).collect())
     }
 
     pub fn place(&self) -> &Storage {

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use carril_types::{Metrics, OnExisting, write_json};
+use carril_types::{Metrics, OnExisting, Value, write_json};
 use serde::{Deserialize, Serialize};
 
 use crate::append::{self, AppendFile};
@@ -16,6 +16,11 @@ use crate::run_directory::refuse_newer;
 
 pub const EXPERIMENT: &str = "experiment.json";
 pub const TRIALS: &str = "trials.jsonl";
+
+/// Lines of `trials.jsonl` that are about the experiment, and not about one of its trials.
+pub const OPENED: &str = "opened";
+pub const RESUMED: &str = "resumed";
+pub const CLOSED: &str = "closed";
 
 /// How long an owner that cannot be seen counts as alive, in seconds.
 pub(crate) const LEASE: f64 = 60.0;
@@ -86,6 +91,7 @@ impl ExperimentFiles {
         let (name, place) = (record.name.clone(), PathBuf::from(location));
         let path = directory.join(TRIALS);
         let mut lines = Lines::default();
+        let mut begins = own_line(OPENED, record.created, &[]);
         refuse_newer(&directory.join(EXPERIMENT), EXPERIMENT_FORMAT)?;
         match ExperimentRecord::read(directory) {
             Some(before) if before.is_live(record.created) => {
@@ -93,6 +99,9 @@ impl ExperimentFiles {
             }
             Some(before) if before.status != "finished" || goes_on => {
                 lines = read_lines(&path)?;
+                // How it ended otherwise, the head before has said itself.
+                let lost = [("reason", "its head was lost")];
+                begins = own_line(RESUMED, record.created, if before.status == "running" { &lost } else { &[] });
                 (record.created, record.id, record.seed) = (before.created, before.id, before.seed);
             }
             Some(_) if on_existing == OnExisting::Refuse => return Err(StoreError::RunExists { name, path: place }),
@@ -118,8 +127,9 @@ impl ExperimentFiles {
                 }
             }
         }
-        let files = Self { directory: directory.to_owned(), record, trials: append::Lines::open(path)? };
+        let mut files = Self { directory: directory.to_owned(), record, trials: append::Lines::open(path)? };
         files.write_record()?;
+        files.append(&begins);
         Ok((files, lines))
     }
 
@@ -156,6 +166,7 @@ impl ExperimentFiles {
     }
 
     pub fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), StoreError> {
+        self.append(&own_line(CLOSED, at, &[("status", status), ("reason", reason)]));
         self.flush()?;
         self.record.status = status.to_owned();
         self.record.reason = reason.to_owned();
@@ -186,6 +197,12 @@ impl ExperimentFiles {
     }
 }
 
+fn own_line(event: &str, at: f64, texts: &[(&str, &str)]) -> Metrics {
+    let mut fields = vec![("event".to_owned(), Value::Text(event.to_owned())), ("at".to_owned(), Value::Float(at))];
+    fields.extend(texts.iter().map(|(name, text)| ((*name).to_owned(), Value::Text((*text).to_owned()))));
+    Metrics(fields)
+}
+
 /// The lines of `trials.jsonl`.
 #[derive(Clone, Debug, Default)]
 pub struct Lines {
@@ -209,8 +226,6 @@ fn read_lines(path: &Path) -> Result<Lines, StoreError> {
 
 #[cfg(test)]
 mod tests {
-    use carril_types::Value;
-
     use super::*;
 
     #[test]

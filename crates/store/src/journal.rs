@@ -40,6 +40,9 @@ pub enum Fact {
     AttemptBegun {
         attempt: Attempt,
         nodes: Vec<String>,
+        /// The name of the first node's host: the id of a node says nothing to people.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        host: String,
     },
     Restarted(Restart),
 }
@@ -65,7 +68,7 @@ impl History {
             history.saved += u64::from(record.event.starts_with(COMMITTED));
             match record.fact {
                 Some(Fact::Opened { continues: false }) => history.restarts.clear(),
-                Some(Fact::AttemptBegun { attempt, nodes }) => {
+                Some(Fact::AttemptBegun { attempt, nodes, .. }) => {
                     history.next_attempt = history.next_attempt.max(Attempt(attempt.0 + 1));
                     history.nodes = nodes;
                 }
@@ -219,9 +222,9 @@ mod tests {
         };
         let first = vec![
             Fact::Opened { continues: false },
-            Fact::AttemptBegun { attempt: Attempt(0), nodes: vec!["one".into()] },
+            Fact::AttemptBegun { attempt: Attempt(0), nodes: vec!["one".into()], host: String::new() },
             Fact::Restarted(restart(1)),
-            Fact::AttemptBegun { attempt: Attempt(1), nodes: vec!["two".into()] },
+            Fact::AttemptBegun { attempt: Attempt(1), nodes: vec!["two".into()], host: String::new() },
         ];
         let history = replayed(first);
         assert_eq!((history.next_attempt, history.restarts.len()), (Attempt(2), 1));

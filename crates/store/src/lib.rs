@@ -48,7 +48,9 @@ pub use error::StoreError;
 pub use experiment::{
     Experiment, ExperimentStatus, ExperimentSummary, RECOVERED, Reached, Recovered, Trial, TrialState, recover,
 };
-pub use experiment_files::{EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Lines, TRIALS};
+pub use experiment_files::{
+    CLOSED, EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Lines, OPENED, RESUMED, TRIALS,
+};
 pub use faults::{Crashed, crash_at, journal_point};
 pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};
 pub use last_report::{last_report, report_number};

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use carril_store::{Experiment, Trial, TrialState};
+use carril_types::Metrics;
 use serde_json::{Value as Json, json};
 
-use super::duration;
+use super::story::Told;
+use super::{duration, lines, shortened_lines, timeline};
 use crate::table::{local_time, own_metrics};
 use crate::tune::{Objective, counted, counts, significant, state_word};
 
@@ -13,13 +15,13 @@ use crate::tune::{Objective, counted, counts, significant, state_word};
 const CAUSES: usize = 6;
 const NAMED: usize = 3;
 
-pub fn told(experiment: &Experiment) -> String {
+/// What a search reached, and then its story; with `all` that of each of its trials too.
+pub fn told(experiment: &Experiment, history: &[Metrics], all: bool) -> String {
     let (status, summary) = (experiment.status_word(), &experiment.summary);
     let is_live = status == "running";
     let took = summary.ended.map(|ended| format!(" after {}", duration(ended - summary.created))).unwrap_or_default();
     let mut text = format!("{} is {status}{took}: {}\n", summary.name, counted(experiment, is_live));
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<10}  {value}\n"));
-    line("started", local_time(summary.created));
     let by = [&summary.searcher, &summary.scheduler].into_iter().filter(|word| !word.is_empty());
     let by: Vec<&str> = by.map(String::as_str).collect();
     if !by.is_empty() {
@@ -33,13 +35,12 @@ pub fn told(experiment: &Experiment) -> String {
         let more = if trials.len() > NAMED { format!(" and {} more", trials.len() - NAMED) } else { String::new() };
         line("failed", format!("{cause} ({}{more})", named.join(", ")));
     }
-    if !summary.reason.is_empty() {
-        line("ended", summary.reason.clone());
-    }
+    let story = if all { timeline::everything(experiment, history) } else { timeline::of_search(experiment, history) };
+    text.push_str(&if all { lines(&story, summary.created) } else { shortened_lines(story, summary.created) });
     text
 }
 
-pub fn json_of(experiment: &Experiment) -> Json {
+pub fn json_of(experiment: &Experiment, history: &[Metrics]) -> Json {
     let (status, summary) = (experiment.status_word(), &experiment.summary);
     let states: BTreeMap<&str, usize> = counts(experiment, status == "running").into_iter().collect();
     let failures: Vec<Json> = causes(experiment)
@@ -48,14 +49,16 @@ pub fn json_of(experiment: &Experiment) -> Json {
             json!({ "cause": cause, "trials": trials.iter().map(|trial| &trial.id).collect::<Vec<_>>() })
         })
         .collect();
+    let story: Vec<Json> = timeline::of_search(experiment, history).iter().map(Told::to_json).collect();
     json!({
         "name": summary.name, "status": status, "reason": summary.reason, "started": summary.created,
         "ended": summary.ended, "states": states, "failures": failures,
+        "story": story,
         "best": best(experiment).map(|(metric, value, id)| json!({ "metric": metric, "value": value, "trial": id })),
     })
 }
 
-/// Of a trial whose own journal was not needed: most trials end well.
+/// How a trial stands, and what it reached.
 pub fn trial_told(experiment: &Experiment, trial: &Trial) -> String {
     let word = state_word(trial, experiment.status_word() == "running");
     let why = if trial.reason.is_empty() { String::new() } else { format!(": {}", trial.reason) };
@@ -86,13 +89,19 @@ fn best(experiment: &Experiment) -> Option<(String, f64, String)> {
 fn causes(experiment: &Experiment) -> Vec<(String, Vec<&Trial>)> {
     let mut causes: Vec<(String, String, Vec<&Trial>)> = Vec::new();
     for trial in experiment.trials.iter().filter(|trial| trial.state == TrialState::Error) {
-        let alike: String = trial.reason.chars().map(|one| if one.is_ascii_digit() { '#' } else { one }).collect();
+        let cause = without_attempt(&trial.reason);
+        let alike: String = cause.chars().map(|one| if one.is_ascii_digit() { '#' } else { one }).collect();
         match causes.iter_mut().find(|(known, ..)| *known == alike) {
             Some((.., trials)) => trials.push(trial),
-            None => causes.push((alike, trial.reason.clone(), vec![trial])),
+            None => causes.push((alike, cause.to_owned(), vec![trial])),
         }
     }
     causes.sort_by_key(|(.., trials)| std::cmp::Reverse(trials.len()));
     causes.truncate(CAUSES);
     causes.into_iter().map(|(_, reason, trials)| (reason, trials)).collect()
+}
+
+/// Without what the headline says of attempts: why a trial was not restarted once more is no part of why it failed.
+fn without_attempt(reason: &str) -> &str {
+    reason.rfind(" (attempt ").filter(|_| reason.ends_with(')')).map_or(reason, |at| &reason[..at])
 }

@@ -6,6 +6,8 @@
 use carril_store::{COMMITTED, Fact, JournalRecord};
 use carril_types::Attempt;
 
+use crate::table::local_time;
+
 /// So many lines are read at a glance.
 const LONGEST: usize = 24;
 /// Only who waited longer than this has waited.
@@ -28,15 +30,25 @@ struct Teller {
     /// When the run was opened and has not been placed since.
     opened: Option<f64>,
     attempt: Attempt,
-    nodes: Vec<String>,
+    /// Where this attempt runs: a host, or how many nodes.
+    place: String,
     /// Workers of this attempt that are up.
     ready: usize,
     /// Reports whose checkpoints were saved and are not told yet, and when the last of them was.
     saved: (Vec<u64>, f64),
 }
 
+impl Told {
+    pub fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({ "at": self.at, "event": self.kind, "text": self.text })
+    }
+}
+
 pub fn story(records: &[JournalRecord]) -> Vec<Told> {
     let mut teller = Teller::default();
+    if let Some(first) = records.first() {
+        teller.tell(first.at, "submitted", format!("submitted, {}", local_time(first.at)));
+    }
     for record in records {
         teller.take(record);
     }
@@ -80,14 +92,18 @@ impl Teller {
         let JournalRecord { at, event, reason, commands, fact } = record;
         match fact {
             Some(Fact::Opened { continues }) => {
-                if !self.told.is_empty() && !continues {
+                if self.told.len() > 1 && !continues {
                     self.tell(*at, "started", "started again");
                 }
                 self.opened = Some(*at);
             }
-            Some(Fact::AttemptBegun { attempt, nodes }) => {
+            Some(Fact::AttemptBegun { attempt, nodes, host }) => {
                 (self.attempt, self.ready) = (*attempt, 0);
-                self.nodes = nodes.iter().map(|node| node.split('#').next().unwrap_or(node).to_owned()).collect();
+                self.place = match nodes.as_slice() {
+                    [_] if !host.is_empty() => host.clone(),
+                    [one] => one.split('#').next().unwrap_or(one).to_owned(),
+                    several => format!("{} nodes", several.len()),
+                };
                 if let Some(opened) = self.opened.take().filter(|opened| at - opened >= PATIENCE) {
                     self.tell(*at, "placed", format!("waited {:.1} s for a place to run", at - opened));
                 }
@@ -124,7 +140,12 @@ impl Teller {
             "Preempted" => self.tell(at, "preempted", format!("preempted: {about}")),
             "StopRequested" => {
                 let why = about.rsplit_once(", force ").map_or(about, |(why, _)| why);
-                self.tell(at, "stopped", format!("asked to stop: {why}"));
+                let text = format!("asked to stop: {why}");
+                // Who stops a run may ask more than once until it has ended.
+                let asked_before = self.told.iter().rev().find(|told| ["stopped", "running"].contains(&told.kind));
+                if asked_before.is_none_or(|before| before.text != text) {
+                    self.tell(at, "stopped", text);
+                }
             }
             "WorkerHalted" => self.tell(at, "halted", about.to_owned()),
             "Refused" => self.tell(at, "refused", format!("refused: {about}")),
@@ -137,10 +158,7 @@ impl Teller {
         match name {
             "ChangeStatus" if about == "running" => {
                 let workers = if self.ready == 1 { "1 worker".to_owned() } else { format!("{} workers", self.ready) };
-                let place = match self.nodes.as_slice() {
-                    [one] => one.clone(),
-                    several => format!("{} nodes", several.len()),
-                };
+                let place = &self.place;
                 let attempt = if self.attempt.0 > 0 { format!(", attempt {}", self.attempt.0) } else { String::new() };
                 self.tell(at, "running", format!("running with {workers} on {place}{attempt}"));
             }
@@ -173,7 +191,7 @@ mod tests {
 
     fn attempt(at: f64, number: u32) -> Vec<JournalRecord> {
         vec![
-            fact(at, Fact::AttemptBegun { attempt: Attempt(number), nodes: vec!["box#2".into()] }),
+            fact(at, Fact::AttemptBegun { attempt: Attempt(number), nodes: vec!["local#2".into()], host: "box".into() }),
             event(at, "WorkerStarted: rank 0", "", &[]),
             event(at, "WorkerReady: rank 1", "", &[]),
             event(at, "WorkerReady: rank 0", "", &["ChangeStatus: running"]),
@@ -212,6 +230,7 @@ mod tests {
         records.push(saved(9.5, 3));
         records.push(event(10.0, "WorkerReturned: rank 0", "", &["EndRun: finished, every rank has returned"]));
         let told = story(&records);
+        assert_eq!(told[0].kind, "submitted");
         let expected = [
             "waited 5.0 s for a place to run",
             "running with 2 workers on box",
@@ -222,15 +241,15 @@ mod tests {
             "saved the checkpoint of report 3",
             "finished",
         ];
-        assert_eq!(texts(&told), expected);
-        assert_eq!(told[2].at, 7.0);
+        assert_eq!(texts(&told[1..]), expected);
+        assert_eq!(told[3].at, 7.0);
     }
 
     #[test]
     fn story_2_of_a_long_one_the_middle_is_left_out() {
         let records: Vec<JournalRecord> = (0..1000).map(|number| restart(f64::from(number), number + 1)).collect();
         let (first, last, left_out) = shortened(story(&records));
-        assert_eq!((first.len() + last.len(), left_out), (LONGEST, 1000 - LONGEST));
-        assert!(first[0].text.starts_with("restart 1:") && last[11].text.starts_with("restart 1000:"));
+        assert_eq!((first.len() + last.len(), left_out), (LONGEST, 1001 - LONGEST));
+        assert!(first[1].text.starts_with("restart 1:") && last[11].text.starts_with("restart 1000:"));
     }
 }

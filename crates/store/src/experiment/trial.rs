@@ -30,8 +30,10 @@ pub struct Trial {
     /// Why it is in its state; of a failed one the headline of its error.
     pub reason: String,
     pub made: f64,
-    /// The last start, 0 where there was none.
+    /// When it last began to run, 0 where it never did: one that waits for room has not begun.
     pub started: f64,
+    /// The one before that.
+    began_before: f64,
     pub ended: Option<f64>,
     /// Its last result, with the automatic fields.
     pub metrics: Metrics,
@@ -52,6 +54,7 @@ impl Trial {
             reason: String::new(),
             made: at(event),
             started: 0.0,
+            began_before: 0.0,
             ended: None,
             metrics: Metrics::default(),
             iterations: 0,
@@ -65,16 +68,18 @@ impl Trial {
         match text(event, "event")?.as_str() {
             "started" => {
                 self.state = TrialState::Running;
-                self.started = at(event);
+                (self.began_before, self.started) = (self.started, at(event));
                 self.ended = None;
                 self.reason.clear();
             }
             "waits" => {
                 self.state = TrialState::Pending;
+                self.started = self.began_before;
                 self.reason = reason();
             }
             "placed" => {
                 self.state = TrialState::Running;
+                self.started = at(event);
                 self.reason.clear();
             }
             "paused" => {
