@@ -147,3 +147,37 @@ def test_the_story_of_a_search_and_of_a_trial_tells_of_interrupts_losses_and_res
     assert "workers on local" not in trial and "worker on local" not in trial, trial
     (json_story,) = json_lines(carril(scripts, "explain", "slow", "--json", "--storage", str(storage)))
     assert [event["event"] for event in json_story["story"]][:3] == ["submitted", "ended", "resumed"]
+
+
+def test_a_live_search_is_an_experiment_wherever_it_is_kept_and_can_be_resumed(scripts: Scripts) -> None:
+    storage = scripts.directory / "else where"
+    first = scripts.start(SLOW, str(storage), "0")
+    wait_until((scripts.directory / "gate.wanted").exists, "two checkpoints", lambda: first.output)
+    (run,) = json_lines(carril(scripts, "runs", "--json"))
+    assert (run["kind"], run["name"]) == ("experiment", "slow")
+    (listed,) = json_lines(carril(scripts, "tune", "ls", "--json"))
+    assert (listed["name"], listed["status"]) == ("slow", "running")
+    assert "is live: process" in carril(scripts, "resume", "slow", code=2)
+    first.send(signal.SIGINT)
+    first.finish()
+    path = str(storage / "slow")
+    # What is kept elsewhere is named by its path, and as a shell takes it.
+    assert f"carril tune show '{path}'" in carril(scripts, "status", path)
+    assert f"carril explain '{path}'" in carril(scripts, "stop-run", "slow", "--storage", str(storage), code=2)
+    assert "is an experiment" in carril(scripts, "checkpoints", "slow", "--storage", str(storage), code=2)
+    assert "checkpoint_000001" in carril(scripts, "checkpoints", "slow/0", "--storage", str(storage))
+    of_trial = carril(scripts, "resume", "slow/0", "--storage", str(storage), code=2)
+    assert f"`carril resume '{path}'`" in of_trial
+    (scripts.directory / "gate").touch()
+    told = carril(scripts, "resume", path, "--dry-run")
+    assert "script.py" in told and f"CARRIL_RESUME='{path}'" in told
+    done = scripts.start_command(CARRIL, "resume", path)
+    done.finish()
+    assert "slow is finished" in carril(scripts, "status", path), done.output
+    assert "resume_errored=True" in carril(scripts, "resume", path, code=2)
+
+
+def test_a_storage_that_is_not_there_is_an_error(scripts: Scripts) -> None:
+    for command in (["runs"], ["tune", "ls"], ["status", "any"]):
+        told = carril(scripts, *command, "--storage", "/nonexistent", code=2)
+        assert "there is no directory `/nonexistent`" in told

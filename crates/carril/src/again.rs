@@ -79,7 +79,11 @@ fn resumed() -> Result<Option<Resumed>> {
             .hint("`carril resume` sets it; unset it")
     };
     let location = location.trim_end_matches('/');
-    let record = Storage::open(location, None)?.read("run.json")?.ok_or_else(none)?;
+    let place = Storage::open(location, None)?;
+    let record = match place.read("run.json")? {
+        Some(record) => record,
+        None => place.read("experiment.json")?.ok_or_else(none)?,
+    };
     let record: serde_json::Value = serde_json::from_slice(&record).map_err(|_| none())?;
     // A run of a program in another language has none that is understood, and is not meant.
     let made_up = serde_json::from_value(record["asked"]["made_up_name"].clone()).ok();

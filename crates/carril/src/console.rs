@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carril_proto::v1;
-use carril_types::{Metrics, Value};
+use carril_types::{Metrics, Value, shell_quoted};
 
 use crate::error::one_line;
 
@@ -192,7 +192,7 @@ impl Console {
             let _ = writeln!(lines, "  checkpoint  {}", newest.path);
         }
         if ended.status != "finished" {
-            let _ = writeln!(lines, "  next        carril resume {}", self.path);
+            let _ = writeln!(lines, "  next        carril resume {}", shell_quoted(&self.path));
         }
         self.write(&lines);
     }

@@ -4,12 +4,13 @@ use carril_store::{Damage, Listed, Manifest, Storage as Place, list_checkpoints,
 use carril_types::{ErrorCode, Failure, ValidationStatus};
 use clap::Args;
 
-use crate::find::{Storage, block_on};
+use crate::find::{Storage, block_on, typed};
+use crate::resolve::Kind;
 use crate::table::{local_time, own_metrics, print_table, size};
 
 #[derive(Args)]
 pub struct Checkpoints {
-    /// The run's name, id, directory or URI
+    /// The name, id, directory or URI of a run or trial
     run: String,
     /// List only: do not read the files to see that they are whole
     #[arg(long)]
@@ -20,13 +21,19 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     pub fn run(self) -> Result<(), Failure> {
-        let location = block_on(self.storage.location_of(&self.run))?;
-        let place = Place::open(&location, None)?;
+        let subject = block_on(self.storage.resolve(&self.run))?;
+        let location = &subject.location;
+        if let Kind::Experiment(experiment) = &subject.kind {
+            let message = format!("`{}` is an experiment: its trials have the checkpoints", self.run);
+            let trial = experiment.trials.first().map_or("TRIAL", |trial| trial.id.as_str());
+            let trial = typed(&format!("{}/{trial}", self.run), &format!("{location}/{trial}"));
+            return Err(Failure::new(ErrorCode::InvalidConfig, message)
+                .hint(format!("`carril checkpoints {trial}` lists those of one"))
+                .hint(format!("`carril tune best {}` names the best trial and its checkpoint", typed(&self.run, location))));
+        }
+        let place = Place::open(location, None)?;
         let listed = list_checkpoints(&place)?;
         if listed.is_empty() {
-            if place.read("run.json")?.is_none() {
-                return Err(Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`")));
-            }
             println!("no checkpoints in {location}");
             return Ok(());
         }

@@ -7,8 +7,8 @@ use carril_client::Client;
 use carril_head::Mirror;
 use carril_net::{PrivateDirectory, head_sockets};
 use carril_proto::v1::RunSummary;
-use carril_store::RunRecord;
-use carril_types::{ErrorCode, Failure};
+use carril_store::{RunRecord, Storage as Place};
+use carril_types::{ErrorCode, Failure, shell_quoted};
 use clap::Args;
 
 /// A head that does not answer within this time is passed over.
@@ -37,51 +37,36 @@ impl Storage {
         vec![home.join("carril_results"), home.join("ray_results")]
     }
 
-    /// Every run in the storage, with its directory.
-    pub fn stored(&self) -> Vec<(PathBuf, RunRecord)> {
-        let directories = self.directories();
-        let entries = directories.iter().filter_map(|directory| std::fs::read_dir(directory).ok()).flatten().flatten();
-        entries.filter_map(|entry| RunRecord::read(&entry.path()).map(|record| (entry.path(), record))).collect()
+    /// Where runs and experiments are looked for. A place that was named has to be there; of one in a URI that is only seen by looking.
+    pub fn places(&self) -> Result<Vec<Place>, Failure> {
+        if let Some(storage) = &self.storage {
+            return Ok(vec![Place::open(&there(&storage.to_string_lossy())?, None)?]);
+        }
+        let open = |path: &PathBuf| Ok(Place::open(&absolute(&path.to_string_lossy()), None)?);
+        self.directories().iter().map(open).collect()
     }
 
-    /// Where a run is kept: a path, or a URI.
-    pub async fn location_of(&self, run: &str) -> Result<String, Failure> {
-        if let Some(live) = live_runs().await.into_iter().find(|live| is_meant(run, &live.summary)) {
-            return Ok(live.summary.path);
-        }
-        if run.contains("://") {
-            return Ok(run.to_owned());
-        }
-        self.stored_directory(run).map(|path| absolute(&path.display().to_string()))
+    /// Whether the user named a place to look in.
+    pub fn is_given(&self) -> bool {
+        self.storage.is_some()
     }
+}
 
-    /// Where a run is kept, and what is recorded of it.
-    pub async fn record_of(&self, run: &str) -> Result<(String, RunRecord), Failure> {
-        let location = self.location_of(without_scheme(run)).await?.trim_end_matches('/').to_owned();
-        let read = {
-            let location = location.clone();
-            move || Ok(carril_store::Storage::open(&location, None)?.read("run.json")?)
-        };
-        let record = blocking(read).await?.and_then(|data| serde_json::from_slice(&data).ok());
-        match record {
-            Some(record) => Ok((location, record)),
-            None => Err(Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`"))),
-        }
+/// The whole path of a directory that was named, or its URI.
+pub fn there(path: &str) -> Result<String, Failure> {
+    let whole = absolute(path);
+    if !whole.contains("://") && !Path::new(&whole).is_dir() {
+        return Err(Failure::new(ErrorCode::NotFound, format!("there is no directory `{path}`")));
     }
+    Ok(whole)
+}
 
-    fn stored_directory(&self, run: &str) -> Result<PathBuf, Failure> {
-        if RunRecord::read(Path::new(run)).is_some() {
-            return Ok(PathBuf::from(run));
-        }
-        let stored = self.stored();
-        let meant = |(path, record): &&(PathBuf, RunRecord)| {
-            record.name == run || is_id(run, &record.run_id) || path.file_name().is_some_and(|name| name == run)
-        };
-        match stored.iter().find(meant) {
-            Some((path, _)) => Ok(path.clone()),
-            None => Err(unknown(run, stored.iter().map(|(_, record)| record.name.as_str()))),
-        }
-    }
+/// How to name on a command line what was found at `location` by `word`: every hint with a command goes through here. The word
+/// alone is enough where commands look of their own accord; elsewhere the location is.
+pub fn typed(word: &str, location: &str) -> String {
+    let usual = Storage::default().directories();
+    let is_usual = usual.iter().any(|directory| Path::new(location).starts_with(directory));
+    shell_quoted(if is_usual { word } else { location })
 }
 
 /// The files of a run, where they can be read; what had to be fetched goes when this does.
@@ -131,11 +116,6 @@ fn fetch_now(location: &str) -> Result<RunFiles, Failure> {
     Ok(RunFiles { path, _fetched: Some(fetched) })
 }
 
-/// A local path may be given as a URI too.
-fn without_scheme(run: &str) -> &str {
-    run.strip_prefix("file://").filter(|path| path.starts_with('/')).unwrap_or(run)
-}
-
 /// A path as the storage wants it; a URI is left as it is.
 pub fn absolute(path: &str) -> String {
     if path.contains("://") {
@@ -172,21 +152,7 @@ pub fn is_end(status: &str) -> bool {
     matches!(status, "finished" | "failed" | "aborted" | "preempted")
 }
 
-fn is_meant(run: &str, summary: &RunSummary) -> bool {
-    summary.name == run || is_id(run, &summary.run_id) || summary.path == run.trim_end_matches('/')
-}
-
 /// The first digits of an id are enough.
 pub fn is_id(run: &str, id: &str) -> bool {
     run.len() >= 4 && id.starts_with(run)
-}
-
-fn unknown<'a>(run: &str, names: impl Iterator<Item = &'a str>) -> Failure {
-    let failure = Failure::new(ErrorCode::NotFound, format!("there is no run `{run}`"));
-    let near = names.filter(|name| name.starts_with(run) || run.starts_with(name)).take(5).collect::<Vec<_>>();
-    if near.is_empty() {
-        failure.hint("`carril runs` lists them; --storage says where they are kept")
-    } else {
-        failure.hint(format!("perhaps one of: {}", near.join(", ")))
-    }
 }

@@ -48,7 +48,7 @@ enum Command {
     Stacks(stacks::Stacks),
     /// Stop a live run
     StopRun(stop_run::StopRun),
-    /// Run again the command of a run that did not finish: it goes on
+    /// Run again the command of a run or search that did not finish: it resumes
     Resume(resume::Resume),
     /// Look at experiments: their trials, the best one, tables and plots of them
     #[command(subcommand)]

@@ -63,12 +63,6 @@ impl Subject {
 }
 
 impl Storage {
-    /// Where runs and experiments are looked for.
-    pub fn places(&self) -> Result<Vec<Place>, Failure> {
-        let open = |path: &std::path::PathBuf| Ok(Place::open(&absolute(&path.to_string_lossy()), None)?);
-        self.directories().iter().map(open).collect()
-    }
-
     pub async fn resolve(&self, word: &str) -> Result<Subject, Failure> {
         let lives = live_runs().await;
         let summaries: Vec<RunSummary> = lives.iter().map(|live| live.summary.clone()).collect();
@@ -259,6 +253,6 @@ fn names_of(place: &Place) -> Option<(String, Option<String>)> {
     record_at(place).map(|record| (record.name, Some(record.run_id)))
 }
 
-fn record_at(place: &Place) -> Option<RunRecord> {
+pub fn record_at(place: &Place) -> Option<RunRecord> {
     place.read("run.json").ok().flatten().and_then(|data| serde_json::from_slice(&data).ok())
 }

@@ -1,6 +1,6 @@
-//! `carril resume RUN`: runs again the command that began a run, where it was run, so that it goes on with the run.
+//! `carril resume RUN`: runs again the command that began a run or a search, where it was run, so that it resumes.
 //!
-//! What it needs is in `run.json`. The command takes the place of this process, and so do its signals and its exit code. Its
+//! What it needs is in `run.json` or `experiment.json`. The command takes the place of this process, and so do its signals and its exit code. Its
 //! environment is that of the caller, with one variable more, by which a run with a made-up name is found again.
 
 use std::os::unix::process::CommandExt;
@@ -8,19 +8,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carril_store::RunRecord;
-use carril_types::{ErrorCode, Failure, RunStatus};
+use carril_store::{ExperimentStatus, Owner, Storage as Place};
+use carril_types::{ErrorCode, Failure, RunStatus, shell_quoted};
 use clap::Args;
 use serde_json::Value;
 
-use crate::find::{Storage, block_on};
+use crate::find::{self, Storage, block_on};
+use crate::resolve::{Kind, Subject, record_at};
 
 /// Read by the driver, and taken out of its environment there.
 const VARIABLE: &str = "CARRIL_RESUME";
 
 #[derive(Args)]
 pub struct Resume {
-    /// The run's name, id, directory or URI
+    /// The name, id, directory or URI of a run or experiment
     run: String,
     /// Print the command and run nothing
     #[arg(long)]
@@ -41,20 +42,36 @@ struct Asked {
     as_ray: Option<Vec<String>>,
 }
 
+/// A run or an experiment that is to be resumed.
+struct Resumable {
+    name: String,
+    location: String,
+    /// How it is named on the command line.
+    typed: String,
+    owner: Option<Owner>,
+    is_live: bool,
+    has_finished: bool,
+    is_search: bool,
+    asked: Value,
+}
+
 impl Resume {
     pub fn run(self) -> Result<(), Failure> {
-        let (location, record) = block_on(self.storage.record_of(&self.run))?;
-        refuse_ended_or_live(&location, &record)?;
+        let subject = block_on(self.storage.resolve(&self.run))?;
+        let resumable = Resumable::read(&self.run, &subject)?;
+        resumable.refuse_ended_or_live()?;
         let nothing = || {
-            Failure::new(ErrorCode::NotFound, format!("`{}` has no record of a command that could be run", record.name))
-                .hint("start it as before: with the same name and storage, it goes on")
+            let message = format!("`{}` has no record of a command that could be run", resumable.name);
+            Failure::new(ErrorCode::NotFound, message)
+                .hint("start it as before: with the same name and storage, it resumes")
+                .hint(format!("or in Python: {}", resumable.restore()))
         };
-        let asked = Asked::read(&record.asked).ok_or_else(nothing)?;
-        asked.refuse_what_cannot_run(&location, &record)?;
+        let asked = Asked::read(&resumable.asked).ok_or_else(nothing)?;
+        asked.refuse_what_cannot_run(&resumable)?;
         let mut command = asked.command()?;
-        command.current_dir(&asked.directory).env(VARIABLE, &location);
+        command.current_dir(&asked.directory).env(VARIABLE, &resumable.location);
         if self.dry_run {
-            println!("{}", shown(&command, &asked.directory, &location));
+            println!("{}", shown(&command, &asked.directory, &resumable.location));
             return Ok(());
         }
         let error = command.exec();
@@ -62,38 +79,87 @@ impl Resume {
     }
 }
 
-fn refuse_ended_or_live(location: &str, record: &RunRecord) -> Result<(), Failure> {
-    let name = &record.name;
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let owner = &record.owner;
-    // One that is ending is waited for where the run is started.
-    if record.is_live(now) && !owner.is_ending() {
-        let message = format!("`{name}` is live: process {} on {}", owner.pid, owner.host);
-        let hint = format!("`carril status {name}` shows how it stands, `carril stop-run {name}` stops it");
-        return Err(Failure::new(ErrorCode::RunLive, message).hint(hint));
+impl Resumable {
+    fn read(word: &str, subject: &Subject) -> Result<Self, Failure> {
+        let location = subject.location.clone();
+        let typed = find::typed(word, &location);
+        match &subject.kind {
+            Kind::Run => {
+                let record = record_at(&Place::open(&location, None)?).ok_or_else(|| {
+                    Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`"))
+                })?;
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+                // One that is ending is waited for where the run is started.
+                let is_live = record.is_live(now) && !record.owner.is_ending();
+                let has_finished = record.status == RunStatus::Finished;
+                let (name, owner, asked) = (record.name, Some(record.owner), record.asked);
+                Ok(Self { name, location, typed, owner, is_live, has_finished, is_search: false, asked })
+            }
+            Kind::Experiment(experiment) => {
+                let summary = &experiment.summary;
+                let is_ending = summary.owner.as_ref().is_some_and(Owner::is_ending);
+                Ok(Self {
+                    name: summary.name.clone(),
+                    location,
+                    typed,
+                    owner: summary.owner.clone(),
+                    is_live: experiment.is_live() == Some(true) && !is_ending,
+                    has_finished: summary.status == ExperimentStatus::Finished,
+                    is_search: true,
+                    asked: carril_store::json_of(&carril_types::Value::Map(summary.asked.clone())),
+                })
+            }
+            Kind::Trial(of) => {
+                let (trial, place) = (of.trial(), of.experiment.place().location());
+                let message = format!("`{word}` is the trial {} of a search: it resumes with that", trial.id);
+                let hint = format!("`carril resume {}`", find::typed(&of.experiment.summary.name, place));
+                Err(Failure::new(ErrorCode::InvalidConfig, message).hint(hint))
+            }
+        }
     }
-    if record.status == RunStatus::Finished {
-        let message = format!("`{name}` has finished, in `{location}`");
-        let failure = Failure::new(ErrorCode::RunExists, message);
-        if is_rust(&record.asked) {
+
+    fn refuse_ended_or_live(&self) -> Result<(), Failure> {
+        let Self { name, location, typed, .. } = self;
+        if self.is_live {
+            let at = self.owner.as_ref().map(|owner| format!(": process {} on {}", owner.pid, owner.host));
+            let message = format!("`{name}` is live{}", at.unwrap_or_default());
+            let hint = format!("`carril status {typed}` shows how it stands, `carril stop-run {typed}` stops it");
+            return Err(Failure::new(ErrorCode::RunLive, message).hint(hint));
+        }
+        if !self.has_finished {
+            return Ok(());
+        }
+        let failure = Failure::new(ErrorCode::RunExists, format!("`{name}` has finished, in `{location}`"));
+        if self.is_search {
+            let hint = format!("to run the trials again that failed, in Python: {}", self.restore_errored());
+            return Err(failure.hint(hint));
+        }
+        if self.is_rust() {
             let hint = "to go on from its last checkpoint, set `RunConfig { resume: true, .. }` in its program";
             return Err(failure.hint(hint));
         }
-        return Err(failure
+        Err(failure
             .hint("to go on from its last checkpoint, set RunConfig(resume=True) in its script")
-            .hint(format!("or in Python: {}", restore(record, location))));
+            .hint(format!("or in Python: {}", self.restore())))
     }
-    Ok(())
-}
 
-fn is_rust(asked: &Value) -> bool {
-    asked.get("started_as").and_then(Value::as_str) == Some("program")
-}
+    fn is_rust(&self) -> bool {
+        self.asked.get("started_as").and_then(Value::as_str) == Some("program")
+    }
 
-/// The way that needs no command.
-fn restore(record: &RunRecord, location: &str) -> String {
-    let trainer = record.asked.get("trainer").and_then(Value::as_str).unwrap_or("Trainer");
-    format!("`{trainer}.restore({location:?}).fit()`")
+    /// The way that needs no command.
+    fn restore(&self) -> String {
+        let location = &self.location;
+        if self.is_search {
+            return format!("`Tuner.restore({location:?}, trainable).fit()`");
+        }
+        let trainer = self.asked.get("trainer").and_then(Value::as_str).unwrap_or("Trainer");
+        format!("`{trainer}.restore({location:?}).fit()`")
+    }
+
+    fn restore_errored(&self) -> String {
+        format!("`Tuner.restore({:?}, trainable, resume_errored=True).fit()`", self.location)
+    }
 }
 
 impl Asked {
@@ -111,11 +177,11 @@ impl Asked {
         })
     }
 
-    fn refuse_what_cannot_run(&self, location: &str, record: &RunRecord) -> Result<(), Failure> {
-        let name = &record.name;
+    fn refuse_what_cannot_run(&self, resumable: &Resumable) -> Result<(), Failure> {
+        let name = &resumable.name;
         let otherwise = match self.started_as.as_str() {
-            "program" => "start the program as before: with the same name and storage, it goes on".to_owned(),
-            _ => format!("in Python: {}", restore(record, location)),
+            "program" => "start the program as before: with the same name and storage, it resumes".to_owned(),
+            _ => format!("in Python: {}", resumable.restore()),
         };
         let again = format!("run it again with RunConfig(name={name:?})");
         let cannot = |how: &str| {
@@ -132,7 +198,7 @@ impl Asked {
             _ => return cannot("by a program with Python inside"),
         }
         let gone = |what: &str, path: &Path| {
-            let host = &record.owner.host;
+            let host = resumable.owner.as_ref().map_or("another", |owner| owner.host.as_str());
             Err(Failure::new(ErrorCode::NotFound, format!("{what} of `{name}` is not here: `{}`", path.display()))
                 .hint(format!("it was started on the host {host}"))
                 .hint(format!("without it, {otherwise}")))
@@ -169,28 +235,6 @@ impl Asked {
 /// As one would type it.
 fn shown(command: &Command, directory: &Path, location: &str) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<String> = words.map(|word| quoted(&word.to_string_lossy())).collect();
-    format!("cd {} && {VARIABLE}={} {}", quoted(&directory.display().to_string()), quoted(location), words.join(" "))
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_word_is_quoted_where_a_shell_would_see_more_in_it() {
-        assert_eq!(quoted("/a/b-c.py"), "/a/b-c.py");
-        assert_eq!(quoted("--lr=0.1"), "--lr=0.1");
-        assert_eq!(quoted(""), "''");
-        assert_eq!(quoted("it's two"), r"'it'\''s two'");
-        assert_eq!(quoted("$HOME"), "'$HOME'");
-    }
+    let words: Vec<String> = words.map(|word| shell_quoted(&word.to_string_lossy())).collect();
+    format!("cd {} && {VARIABLE}={} {}", shell_quoted(&directory.display().to_string()), shell_quoted(location), words.join(" "))
 }

@@ -43,7 +43,10 @@ impl Runs {
                     continue;
                 }
                 let path = summary.path.trim_end_matches('/').to_owned();
-                let kind = rows.get(&path).map_or("run", |row| row.kind);
+                let kind = match rows.get(&path) {
+                    Some(row) => row.kind,
+                    None => kind_at(path.clone()).await?,
+                };
                 rows.insert(path, Row { kind, name: summary.name, status: summary.status, started: summary.started });
             }
             Ok(rows)
@@ -72,6 +75,12 @@ impl Runs {
         print_table(&table);
         Ok(())
     }
+}
+
+/// What a live head has there, which may be in any storage.
+async fn kind_at(location: String) -> Result<&'static str, Failure> {
+    let read = move || Ok(row_of(&Place::open(&location, None)?).map_or("run", |row| row.kind));
+    blocking(read).await
 }
 
 fn stored(places: &[Place]) -> Result<BTreeMap<String, Row>, Failure> {

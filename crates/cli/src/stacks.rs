@@ -5,7 +5,7 @@ use carril_types::{ErrorCode, Failure};
 use clap::Args;
 use serde_json::json;
 
-use crate::find::{Live, Storage, block_on, is_end, live_runs};
+use crate::find::{Live, Storage, block_on, is_end, live_runs, typed};
 use crate::resolve::{Kind, Subject};
 use crate::status::is_below;
 use crate::table::print_all;
@@ -72,8 +72,9 @@ pub fn not_live(word: &str, subject: &Subject) -> Failure {
         Kind::Trial(of) => ("trial", Some(crate::tune::state_word(of.trial(), false))),
     };
     let state = state.map_or_else(String::new, |state| format!(": it is {state}"));
+    let typed = typed(word, &subject.location);
     Failure::new(ErrorCode::NotFound, format!("the {what} `{word}` is not live{state}"))
-        .hint(format!("`carril explain {word}` tells how it went, `carril logs {word}` what its workers printed"))
+        .hint(format!("`carril explain {typed}` tells how it went, `carril logs {typed}` what its workers printed"))
 }
 
 fn shown(name: &str, reply: &StacksReply) -> String {

@@ -8,7 +8,7 @@ use carril_types::{Failure, Metrics, Value};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
-use crate::find::{Live, Storage, block_on, blocking, is_end, live_runs};
+use crate::find::{Live, Storage, block_on, blocking, is_end, live_runs, typed};
 use crate::resolve::{Kind, Subject};
 use crate::table::{local_time, own_metrics, print_all, size, table};
 use crate::tune::{Objective, counted, counts, significant, state_word};
@@ -221,7 +221,7 @@ fn of_experiment(experiment: &Experiment) -> Block {
         rows.push(row("running", format!("{}{more}", running[..running.len().min(LISTED)].join(", "))));
     }
     rows.push(row("directory", &location));
-    rows.push(row("next", format!("carril tune show {}", summary.name)));
+    rows.push(row("next", format!("carril tune show {}", typed(&summary.name, &location))));
     let states: serde_json::Map<String, Json> =
         counts(experiment, is_live).into_iter().map(|(word, count)| (word.to_owned(), json!(count))).collect();
     let json = json!({

@@ -9,6 +9,7 @@ mod resources;
 mod run;
 mod validation;
 mod value;
+mod words;
 
 pub use failure::{ErrorCode, Failure, Origin, WorkerFailure};
 pub use ids::{Attempt, NodeId, Rank, RunId, WorkerKey};
@@ -20,3 +21,4 @@ pub use run::{
 };
 pub use validation::{Validation, ValidationStatus, ValidationTask};
 pub use value::{Metrics, Object, Value, exact};
+pub use words::{count, shell_quoted, verb};

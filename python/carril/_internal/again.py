@@ -179,13 +179,16 @@ def _read(given: str) -> Resumed:
     from carril.train._result import parse_object
 
     where = location(given, VARIABLE)
-    record = place(where).read("run.json")
+    there = place(where)
+    name, record = "run.json", there.read("run.json")
+    if record is None:
+        name, record = "experiment.json", there.read("experiment.json")
     if record is None:
         raise ConfigError(f"`{VARIABLE}` is `{given}`: there is no run", hints=["`carril resume` sets it; unset it"])
     content = parse_object(record)
     if content is None:
         raise ConfigError(
-            f"`{VARIABLE}` is `{given}`: its `run.json` is damaged", hints=["`carril resume` sets it; unset it"]
+            f"`{VARIABLE}` is `{given}`: its `{name}` is damaged", hints=["`carril resume` sets it; unset it"]
         )
     asked = content.get("asked") or {}
     made_up = asked.get("made_up_name")

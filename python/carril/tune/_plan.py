@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from carril._internal import spec
+from carril._internal import again, spec
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._config import RunConfig, ScalingConfig
 from carril.tune import _trainers
@@ -324,7 +324,9 @@ def _record(plan: Plan) -> dict[str, Any]:
 
     return {
         "command": list(sys.argv),
-        "directory": os.getcwd(),
+        # For `carril resume`.
+        **again.how_started(),
+        "made_up_name": again.of_name(plan.name),
         "param_space": {name: repr(value)[:200] for name, value in plan.space.items()},
         "time_budget_s": plan.tune_config.time_budget_s,
     }

@@ -1,16 +1,16 @@
 //! `carril tune ls [PATH]`
 
-use std::path::Path;
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carril_store::{Experiment, Storage as Place};
-use carril_types::{ErrorCode, Failure, Metrics, Value, write_json};
+use carril_store::{Experiment, ExperimentSummary, Storage as Place};
+use carril_types::{Failure, Metrics, Value, write_json};
 use clap::Args;
 
 use super::objective::Objective;
 use super::target::{experiments_in, note};
 use super::words::{counted, counts, duration, significant};
-use crate::find::{Storage, absolute};
+use crate::find::{Storage, block_on, is_end, live_runs, there};
 use crate::table::{print_all, print_table};
 
 #[derive(Args)]
@@ -32,16 +32,13 @@ struct Row {
 
 impl Ls {
     pub fn run(self) -> Result<(), Failure> {
-        let places = match &self.path {
-            Some(path) => vec![Place::open(&there(path)?, None)?],
-            None => self.storage.places()?,
-        };
-        let mut rows = Vec::new();
-        for place in places {
+        let mut rows = BTreeMap::new();
+        for place in self.places()? {
             for (place, _) in experiments_in(&place)? {
-                rows.push(row(place));
+                rows.insert(place.location().trim_end_matches('/').to_owned(), row(place));
             }
         }
+        let mut rows: Vec<Row> = rows.into_values().collect();
         rows.sort_by(|left, right| left.created.total_cmp(&right.created));
         if self.json {
             let mut text = String::new();
@@ -64,13 +61,25 @@ impl Ls {
     }
 }
 
-/// A place that was named has to be there; what a URI holds is only seen by looking.
-fn there(path: &str) -> Result<String, Failure> {
-    let whole = absolute(path);
-    if !whole.contains("://") && !Path::new(&whole).is_dir() {
-        return Err(Failure::new(ErrorCode::NotFound, format!("there is no directory `{path}`")));
+impl Ls {
+    /// The place that was named; otherwise the usual ones, and wherever a search is live.
+    fn places(&self) -> Result<Vec<Place>, Failure> {
+        if let Some(path) = &self.path {
+            return Ok(vec![Place::open(&there(path)?, None)?]);
+        }
+        let mut places = self.storage.places()?;
+        if !self.storage.is_given() {
+            let live = block_on(async { Ok(live_runs().await) })?;
+            for summary in live.into_iter().map(|live| live.summary).filter(|summary| !is_end(&summary.status)) {
+                let place = Place::open(&summary.path, None)?;
+                // Trials are their experiment's, and runs are none.
+                if matches!(ExperimentSummary::read(&place), Ok(Some(_))) {
+                    places.push(place);
+                }
+            }
+        }
+        Ok(places)
     }
-    Ok(whole)
 }
 
 /// One that cannot be read is listed as damaged: the others are not its affair.

@@ -6,7 +6,7 @@ use carril_store::{Experiment, ExperimentSummary, Storage as Place, StoreError, 
 use carril_types::{ErrorCode, Failure};
 use clap::Args;
 
-use crate::find::{Storage, block_on};
+use crate::find::{Storage, block_on, typed};
 use crate::resolve::Kind;
 
 #[derive(Args)]
@@ -29,11 +29,15 @@ impl Target {
             }
             Kind::Trial(of) => wrong(
                 format!("`{given}` is the trial {}, not an experiment", of.trial().id),
-                format!("it belongs to the experiment `{}`: name that one", of.experiment.summary.name),
+                format!(
+                    "it belongs to the experiment {}: name that one",
+                    typed(&of.experiment.summary.name, of.experiment.place().location())
+                ),
             ),
-            Kind::Run => {
-                wrong(format!("`{given}` is a run, not an experiment"), format!("`carril status {given}` shows a run"))
-            }
+            Kind::Run => wrong(
+                format!("`{given}` is a run, not an experiment"),
+                format!("`carril status {}` shows a run", typed(given, &subject.location)),
+            ),
         }
     }
 }
