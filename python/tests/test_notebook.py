@@ -115,3 +115,37 @@ def test_interrupting_a_cell_stops_the_run_and_not_the_notebook(notebook: Notebo
     thread.join()
     assert "stopped by the button" in shown["text"]
     assert notebook.run("1 + 1")["text/plain"] == "2"
+
+
+MAP = """
+from carril import data, train
+
+def broken(batch):
+    return {"y": batch["id"].nothing()}
+
+try:
+    data.range(10).map_batches(broken).take_all()
+except Exception as error:
+    print("DIRECT", str(error).splitlines()[0])
+
+def loop():
+    for batch in train.get_dataset_shard("train").iter_batches():
+        pass
+
+try:
+    train.DataParallelTrainer(
+        loop,
+        scaling_config=train.ScalingConfig(num_workers=1),
+        datasets={"train": data.range(10).map_batches(broken)},
+    ).fit()
+except Exception as error:
+    print("TRAINED", str(error).splitlines()[0])
+"""
+
+
+def test_an_error_of_a_function_on_data_names_the_cell_and_shows_the_line(notebook: Notebook) -> None:
+    shown = notebook.run(MAP)["text"]
+    place = 'failed at cell In[1], line 4: return {"y": batch["id"].nothing()}'
+    for way in ("DIRECT", "TRAINED"):
+        (line,) = [line for line in shown.splitlines() if line.startswith(way)]
+        assert place in line, shown

@@ -11,17 +11,20 @@ from typing import Any
 # So much text of cells travels with a function, the newest first.
 _MOST = 1 << 20
 
-# The number of each cell by the name of its file, where this process knows it.
-_numbers: dict[str, int] = {}
+# Number and text of each cell that the driver sent, by the name of its file.
+_taken: dict[str, tuple[int, str]] = {}
 
 
 def here() -> dict[str, tuple[int, str]]:
-    """The cells of this notebook that were run, by the name of their file: number and text. Empty in a script."""
+    """The cells that were run, by the name of their file: number and text. Empty in a script.
+
+    In a worker they are those that the driver sent, for processes that the worker starts.
+    """
     module = sys.modules.get("IPython")
     shell: Any = module.get_ipython() if module is not None else None
     known = getattr(getattr(shell, "compile", None), "_filename_map", None)
     if not isinstance(known, dict):
-        return {}
+        return dict(_taken)
     cells, left = {}, _MOST
     for name, number in sorted(known.items(), key=lambda entry: -entry[1]):
         text = "".join(linecache.getlines(name))
@@ -35,15 +38,15 @@ def here() -> dict[str, tuple[int, str]]:
 def take(cells: dict[str, tuple[int, str]]) -> None:
     """What the driver sent: tracebacks of this process show their lines from now on."""
     for name, (number, text) in cells.items():
-        _numbers[name] = number
+        _taken[name] = (number, text)
         # Without a time the entry is not compared with a file.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 
 def place(name: str, line: int) -> str:
     """`cell In[3], line 5: loss = batch["x"]`; empty where the file is not a cell."""
-    number = _numbers.get(name)
-    if number is None:
+    cell = _taken.get(name) or here().get(name)
+    if cell is None:
         return ""
-    text = linecache.getline(name, line).strip()
+    number, text = cell[0], linecache.getline(name, line).strip()
     return f"cell In[{number}], line {line}" + (f": {text}" if text else "")

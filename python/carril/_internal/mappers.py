@@ -125,6 +125,7 @@ def _import(modules: list[str], path: list[str]) -> None:
 
 def _manage(control: socket.socket) -> int:
     """The process of one data set: it forks those that run its functions."""
+    from carril._internal import cells
     from carril._internal.pickling import loads
     from carril._native import end_with_parent, show_title
     from carril.data import _functions as functions
@@ -139,6 +140,7 @@ def _manage(control: socket.socket) -> int:
     os.environ.clear()
     os.environ.update(given["environment"])
     os.chdir(given["directory"])
+    cells.take(given["cells"])
     try:
         operations = loads(given["operations"])
     except BaseException as error:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from carril._internal import mappers
+from carril._internal import cells, mappers
 from carril._internal.pickling import dump_call, dumps
 from carril.exceptions import UserCodeError
 
@@ -153,6 +153,7 @@ class Pool:
             "path": sys.path,
             "directory": os.getcwd(),
             "environment": dict(os.environ),
+            "cells": cells.here(),
             "operations": dump_call(list(operations), function, None),  # type: ignore[arg-type]
         }
         data = dumps(payload)
