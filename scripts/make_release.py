@@ -13,8 +13,10 @@ import sys
 import tempfile
 import zipfile
 from pathlib import Path
+from unittest import mock
 
 import build_wheel
+import deflate
 from elftools.elf.elffile import ELFFile
 from elftools.elf.gnuversions import GNUVerNeedSection
 
@@ -78,6 +80,33 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
+class Smallest:
+    """A compressor for `zipfile`: libdeflate's best, whose output every unzip reads. It is a thirtieth smaller than zlib's."""
+
+    def __init__(self, kind: int, level: int | None = None) -> None:
+        self._data = bytearray()
+
+    def compress(self, data: bytes) -> bytes:
+        self._data += data
+        return b""
+
+    def flush(self) -> bytes:
+        return bytes(deflate.deflate_compress(bytes(self._data), 12))
+
+
+def compress(wheel: Path) -> None:
+    smaller = wheel.with_suffix(".smaller")
+    # The standard library has no other place to say who compresses.
+    with (
+        mock.patch.object(zipfile, "_get_compressor", Smallest),
+        zipfile.ZipFile(wheel) as archive,
+        zipfile.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for entry in archive.infolist():
+            packed.writestr(entry, archive.read(entry))
+    smaller.replace(wheel)
+
+
 def check_programs(wheel: Path) -> None:
     """Extension and command need no newer symbol and no other library than they may, and are stripped."""
     with zipfile.ZipFile(wheel) as archive:
@@ -107,6 +136,7 @@ def main() -> None:
         run(tools / "auditwheel", "repair", "--plat", PLATFORM, "--only-plat", "--wheel-dir", OUTPUT, wheel, PATH=path)
         shutil.copy(source, OUTPUT)
     (wheel,) = OUTPUT.glob("carril-*.whl")
+    compress(wheel)
     check_programs(wheel)
     if wheel.stat().st_size > MOST_BYTES:
         sys.exit(f"error: `{wheel.name}` has {wheel.stat().st_size:,} bytes, more than {MOST_BYTES:,}")
