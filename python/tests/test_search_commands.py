@@ -181,3 +181,18 @@ def test_a_storage_that_is_not_there_is_an_error(scripts: Scripts) -> None:
     for command in (["runs"], ["tune", "ls"], ["status", "any"]):
         told = carril(scripts, *command, "--storage", "/nonexistent", code=2)
         assert "there is no directory `/nonexistent`" in told
+
+
+def test_trials_whose_lines_are_lost_are_read_back_from_their_directories(scripts: Scripts) -> None:
+    scripts.start(SEARCH).finish()
+    lines = scripts.storage / "search" / "trials.jsonl"
+    before = carril(scripts, "tune", "show", "search")
+    lines.unlink()
+    shown = subprocess.run(
+        [CARRIL, "tune", "show", "search"], env=scripts.environment(), capture_output=True, text=True, check=True
+    )
+    assert "3 trials were read back from their directories" in shown.stderr
+    columns = [re.findall(r"(\w{5}_\d{5}) +(\w+) +(\d+)", text) for text in (before, shown.stdout)]
+    assert columns[0] == columns[1] and len(columns[0]) == 3, shown.stdout
+    assert "2 terminated, 1 error" in carril(scripts, "tune", "ls")
+    assert not lines.exists(), "whoever looks writes nothing"

@@ -37,6 +37,8 @@ pub enum ExperimentStatus {
 #[derive(Clone, Debug)]
 pub struct ExperimentSummary {
     pub name: String,
+    /// The ids of its trials begin with it; empty where it is not recorded.
+    pub id: String,
     pub created: f64,
     pub ended: Option<f64>,
     pub carril_version: String,
@@ -66,6 +68,8 @@ pub struct Experiment {
     pub unreadable: usize,
     /// Whether the last line was cut short.
     pub torn: bool,
+    /// How many trials no line tells of, and were read back from their directories.
+    pub read_back: usize,
 }
 
 impl ExperimentSummary {
@@ -107,6 +111,7 @@ impl ExperimentSummary {
         let words = |key| text(fields, key).unwrap_or_default();
         Some(Self {
             name: text(fields, "name")?,
+            id: words("id"),
             created: number(fields, "created").unwrap_or(0.0),
             ended: number(fields, "ended"),
             carril_version: words("carril_version"),
@@ -135,9 +140,29 @@ impl Experiment {
             return Err(StoreError::NotAnExperiment { location: place.location().to_owned() });
         };
         let events = place.read(TRIALS)?.unwrap_or_default();
-        let mut experiment = Self { place, summary, trials: Vec::new(), unreadable: 0, torn: false };
+        let mut experiment = Self { place, summary, trials: Vec::new(), unreadable: 0, torn: false, read_back: 0 };
         experiment.take_events(&String::from_utf8_lossy(&events));
+        if experiment.trials.is_empty() && !experiment.summary.id.is_empty() {
+            experiment.read_back()?;
+        }
         Ok(experiment)
+    }
+
+    /// The file is gone, or has lost every trial: each has its config, its reports and its end in its own directory. Nothing is
+    /// written: that is for the head that resumes it.
+    fn read_back(&mut self) -> Result<(), StoreError> {
+        let summary = &self.summary;
+        let Recovered { lines, reached, .. } =
+            recover(&self.place, &summary.id, Vec::new(), summary.metric.as_deref())?;
+        let made = |line: &Metrics| Trial::made(integer(line, "trial")?, line);
+        self.trials = lines.iter().filter_map(made).collect();
+        for (number, reached) in reached {
+            if let Some(trial) = self.trials.iter_mut().find(|trial| trial.number == number) {
+                trial.take_reached(reached);
+            }
+        }
+        self.read_back = self.trials.len();
+        Ok(())
     }
 
     fn take_events(&mut self, text: &str) {

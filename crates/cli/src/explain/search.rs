@@ -64,7 +64,9 @@ pub fn trial_told(experiment: &Experiment, trial: &Trial) -> String {
     let why = if trial.reason.is_empty() { String::new() } else { format!(": {}", trial.reason) };
     let mut text = format!("{} is {word}{why}\n", trial.id);
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<10}  {value}\n"));
-    line("made", local_time(trial.made));
+    if trial.made > 0.0 {
+        line("made", local_time(trial.made));
+    }
     if trial.started > 0.0 {
         line("started", local_time(trial.started));
     }

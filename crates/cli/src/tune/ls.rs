@@ -8,7 +8,7 @@ use carril_types::{Failure, Metrics, Value, write_json};
 use clap::Args;
 
 use super::objective::Objective;
-use super::target::{experiments_in, note};
+use super::target::{experiments_in, note, note_read_back};
 use super::words::{counted, counts, duration, significant};
 use crate::find::{Storage, block_on, is_end, live_runs, there};
 use crate::table::{print_all, print_table};
@@ -101,6 +101,7 @@ fn row(place: Place) -> Row {
             return Row { created: 0.0, cells, json: Metrics(json) };
         }
     };
+    note_read_back(&experiment);
     let best = Objective::default().scores(&experiment).ok().and_then(|scores| {
         let at = scores.best()?;
         Some((scores.finite(at)?, at, scores.goal))

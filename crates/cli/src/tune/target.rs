@@ -3,7 +3,7 @@
 use std::thread;
 
 use carril_store::{Experiment, ExperimentSummary, Storage as Place, StoreError, Trial};
-use carril_types::{ErrorCode, Failure};
+use carril_types::{ErrorCode, Failure, count, verb};
 use clap::Args;
 
 use crate::find::{Storage, block_on, typed};
@@ -64,9 +64,17 @@ fn note_damage(experiment: &Experiment) {
         note("the last line of `trials.jsonl` was cut short, and is left out");
     }
     if experiment.unreadable > 0 {
-        let lines =
-            if experiment.unreadable == 1 { "1 line".into() } else { format!("{} lines", experiment.unreadable) };
-        note(&format!("left out: {lines} of `trials.jsonl` that cannot be read, as a crash leaves them"));
+        let (lines, cannot) = (count(experiment.unreadable as u64, "line"), "that cannot be read, as a crash leaves them");
+        note(&format!("left out: {lines} of `trials.jsonl` {cannot}"));
+    }
+    note_read_back(experiment);
+}
+
+pub fn note_read_back(experiment: &Experiment) {
+    let found = experiment.read_back as u64;
+    if found > 0 {
+        let (name, trials, were) = (&experiment.summary.name, count(found, "trial"), verb(found, "was", "were"));
+        note(&format!("`trials.jsonl` of `{name}` has no trials: {trials} {were} read back from their directories"));
     }
 }
 

@@ -1,8 +1,8 @@
 //! One trial, as the events of its experiment tell of it.
 
-use carril_types::{Metrics, Value};
+use carril_types::{Metrics, RunStatus, Value};
 
-use super::{integer, map, number, text};
+use super::{Reached, integer, map, number, text};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TrialState {
@@ -115,6 +115,23 @@ impl Trial {
         self.seconds = number(event, "seconds").unwrap_or(0.0);
         self.checkpoint = text(event, "checkpoint");
         Some(())
+    }
+
+    /// What its own files have of it, where no line tells.
+    pub(super) fn take_reached(&mut self, reached: Reached) {
+        self.state = match reached.ended {
+            Some((RunStatus::Failed, headline)) => {
+                self.reason = headline.trim_start_matches("rank 0 failed: ").to_owned();
+                TrialState::Error
+            }
+            Some(_) => TrialState::Terminated,
+            None if reached.last.is_some() => TrialState::Running,
+            None => TrialState::Pending,
+        };
+        if let Some(last) = reached.last {
+            self.set_last(last);
+        }
+        self.checkpoint = reached.checkpoint;
     }
 
     /// The last result, of one that has not ended.
