@@ -24,7 +24,7 @@ pub struct Column {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
-    pub mean: f64,
+    pub median: f64,
     /// A tenth of the trees say less.
     pub low: f64,
     /// A tenth say more.
@@ -100,7 +100,8 @@ pub fn importance(columns: &[Column], target: &[f64], seed: u64) -> Option<Impor
 fn summary(mut shares: Vec<f64>) -> Share {
     shares.sort_by(f64::total_cmp);
     let at = |part: f64| shares[((shares.len() - 1) as f64 * part).round() as usize];
-    Share { mean: shares.iter().sum::<f64>() / shares.len() as f64, low: at(0.1), high: at(0.9) }
+    // A few trees that explain nothing would pull the mean out of the range of nearly all of them.
+    Share { median: at(0.5), low: at(0.1), high: at(0.9) }
 }
 
 struct Grower<'a> {

@@ -13,6 +13,9 @@ use crate::tune::words::short;
 
 /// Values of a ratio below this are never shown on a logarithmic scale.
 const LEAST_RATIO: f64 = 16.0;
+/// A metric whose greatest value is between this and 1 is taken for a fraction, and its decades count below `NEAR_ZERO`.
+const FRACTION: f64 = 0.1;
+const NEAR_ZERO: f64 = 1e-3;
 /// So few different numbers, as of a grid or a choice, are shown side by side, each with its label.
 const FEW: usize = 6;
 /// More categories than this are not all labelled.
@@ -65,6 +68,14 @@ impl Scale {
         let middle = (low.ln() + ratio.ln() / 2.0).exp() * 1.0001;
         let below = values.iter().filter(|value| **value <= middle).count() as f64 / values.len() as f64;
         if below >= (3.0 / ratio.sqrt()).min(0.4) { Self::Log { low, high } } else { Self::Linear { low, high } }
+    }
+
+    /// The same for a metric: a fraction such as an accuracy is read on a linear scale, unless it spans decades near 0.
+    pub fn of_metric(values: &[f64]) -> Self {
+        match Self::of(values) {
+            Self::Log { low, high } if low > NEAR_ZERO && (FRACTION..=1.0).contains(&high) => Self::Linear { low, high },
+            scale => scale,
+        }
     }
 
     /// With room at both ends, so that nothing stands on the frame; a single value stands in the middle.
@@ -197,7 +208,7 @@ fn is_choice(numbers: &[f64], scale: Scale) -> bool {
 
 impl MetricAxis {
     pub fn of(name: &str, values: &[f64], mode: ScoreOrder) -> Self {
-        let scale = Scale::of(values).without_outliers(values, mode);
+        let scale = Scale::of_metric(values).without_outliers(values, mode);
         let beyond = values.iter().filter(|value| !scale.reaches(**value)).count();
         let scale = scale.padded(0.03);
         let places = values.iter().map(|value| scale.place(*value)).collect();

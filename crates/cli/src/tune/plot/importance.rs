@@ -32,7 +32,7 @@ const BESIDE: f64 = 118.0;
 pub fn ranked(subject: &Subject, parameters: &[Parameter]) -> Option<Vec<(usize, Share)>> {
     let Importance { shares, .. } = explained(subject, parameters)?;
     let mut ranked: Vec<(usize, Share)> = shares.into_iter().enumerate().collect();
-    ranked.sort_by(|(_, one), (_, other)| other.mean.total_cmp(&one.mean));
+    ranked.sort_by(|(_, one), (_, other)| other.median.total_cmp(&one.median));
     Some(ranked)
 }
 
@@ -66,7 +66,7 @@ pub fn draw(subject: &Subject) -> Result<(Picture, String, Value), Failure> {
         return Err(Failure::new(ErrorCode::NotFound, message).hint("`plot best` shows what there is"));
     };
     let mut bars: Vec<(&str, Share)> = parameters.iter().map(|parameter| parameter.name.as_str()).zip(shares).collect();
-    bars.sort_by(|(_, one), (_, other)| other.mean.total_cmp(&one.mean));
+    bars.sort_by(|(_, one), (_, other)| other.median.total_cmp(&one.median));
     let (table, shares) = (table_of(&bars), json_of(&bars));
     if fit < POOR {
         note(&format!(
@@ -83,7 +83,7 @@ pub fn draw(subject: &Subject) -> Result<(Picture, String, Value), Failure> {
 
 fn table_of(bars: &[(&str, Share)]) -> String {
     let mut rows = vec![["parameter", "share", "80 % of the trees"].map(str::to_owned).to_vec()];
-    let row = |(name, share): &(&str, Share)| vec![(*name).to_owned(), percent(share.mean), spread(*share)];
+    let row = |(name, share): &(&str, Share)| vec![(*name).to_owned(), percent(share.median), spread(*share)];
     rows.extend(bars.iter().map(row));
     table(&rows)
 }
@@ -92,7 +92,7 @@ fn json_of(bars: &[(&str, Share)]) -> Value {
     let number = |name: &str, value: f64| (name.to_owned(), Value::Float(value));
     let one = |(name, share): &(&str, Share)| {
         let named = ("parameter".to_owned(), Value::Text((*name).to_owned()));
-        let fields = [named, number("share", share.mean), number("low", share.low), number("high", share.high)];
+        let fields = [named, number("share", share.median), number("low", share.low), number("high", share.high)];
         Value::Map(Metrics(fields.to_vec()))
     };
     Value::List(bars.iter().map(one).collect())
@@ -117,13 +117,13 @@ fn picture(subject: &Subject, bars: &[(&str, Share)], fit: f64) -> Picture {
     let fit = if fit < POOR { format!("only {fit:.2}: read with care") } else { format!("{fit:.2}") };
     let told = [
         "share of the variance that each parameter explains alone (fANOVA main effects; what is left is interactions and noise)".to_owned(),
-        format!("random forest over {}; whiskers: 80 % of its trees; R² on unseen trials {fit}", trials(subject.valued.len())),
+        format!("random forest over {}; bars: the median of its trees, whiskers: 80 % of them; R² on unseen trials {fit}", trials(subject.valued.len())),
     ];
     for (at, line) in told.iter().enumerate() {
         let line = font::elided(line, SMALL, WIDTH - 48.0);
         picture.text(Text::new(line, (24.0, 54.0 + at as f64 * 17.0), SMALL, GREY));
     }
-    let longest = bars.iter().map(|(_, share)| share.high.max(share.mean)).fold(0.05, f64::max);
+    let longest = bars.iter().map(|(_, share)| share.high).fold(0.05, f64::max);
     let x = |share: f64| left + share / longest * (right - left);
     for tick in ticks::linear(0.0, longest * 100.0, 6, false) {
         let x = x(tick.value / 100.0);
@@ -134,12 +134,12 @@ fn picture(subject: &Subject, bars: &[(&str, Share)], fit: f64) -> Picture {
         let y = TOP + (at as f64 + 0.5) * STEP - 2.0;
         let label = font::elided(name, SMALL, 270.0);
         picture.text(Text::new(label, (left - 8.0, y), SMALL, INK).align(Align::End).centred());
-        picture.box_of((left, y - 9.0), (x(share.mean), y + 9.0), BLUE);
+        picture.box_of((left, y - 9.0), (x(share.median), y + 9.0), BLUE);
         let (low, high) = (x(share.low), x(share.high));
         for points in [[(low, y), (high, y)], [(low, y - 4.0), (low, y + 4.0)], [(high, y - 4.0), (high, y + 4.0)]] {
             picture.line(points.to_vec(), Stroke::new(INK, 1.3));
         }
-        let told = format!("{}  ({:.0}–{:.0})", percent(share.mean), share.low * 100.0, share.high * 100.0);
+        let told = format!("{}  ({:.0}–{:.0})", percent(share.median), share.low * 100.0, share.high * 100.0);
         picture.text(Text::new(told, (right + 14.0, y), SMALL, INK).centred());
     }
     picture.line(vec![(left, TOP - 4.0), (left, bottom)], Stroke::new(GREY, 1.2));

@@ -82,3 +82,12 @@ fn a_trial_without_the_parameter_stands_apart() {
     assert_eq!((axis.marks[0].label.as_str(), axis.places[1]), ("not set", 0.0));
     assert!(axis.places.iter().step_by(2).all(|place| *place >= ABSENT));
 }
+
+#[test]
+fn a_fraction_is_linear_unless_it_spans_decades_near_zero() {
+    let accuracy = [vec![0.04; 40], random(60, |part| 0.9 + 0.08 * part)].concat();
+    assert!(Scale::of(&accuracy).is_log(), "by its spread alone it would be");
+    assert!(!Scale::of_metric(&accuracy).is_log());
+    assert!(Scale::of_metric(&random(50, |part| 10.0_f64.powf(-5.0 + 4.9 * part))).is_log(), "a loss near 0");
+    assert!(Scale::of_metric(&random(50, |part| 10.0_f64.powf(4.0 * part))).is_log(), "no fraction");
+}
