@@ -357,6 +357,8 @@ class Epoch:
     """One pass over a shard. It leaves the other ranks when it goes before its end."""
 
     def next(self) -> Block | None: ...
+    def hand_over(self, rows: int) -> None:
+        """Of the last batch only so many rows are handed over yet."""
     @property
     def number(self) -> int:
         """The number of this epoch, from 0."""

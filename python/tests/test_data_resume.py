@@ -4,6 +4,7 @@ Each rank writes the numbers that it was handed into its part of each checkpoint
 nothing else.
 """
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("head")
 
 
 def ledger() -> Any:
-    """A function that reads one epoch, saves every few batches, and whose last rank dies after `dies` of them."""
+    """A function that reads one epoch, saves every few batches or at `places`, and whose last rank dies after `dies` of them."""
 
     def function(config: dict[str, Any]) -> None:
         import os
@@ -55,11 +56,25 @@ def ledger() -> Any:
                 numpy.save(f"{directory}/{rank}.npy", numpy.concatenate(rows) if rows else numpy.zeros(0, int))
                 train.report({"rows": sum(map(len, own))}, checkpoint=train.Checkpoint(directory))
 
-        for number, batch in enumerate(train.get_dataset_shard("train").iter_batches(batch_size=config["batch"])):
+        def steps(how: str) -> Any:
+            shard, size = train.get_dataset_shard("train"), config["batch"]
+            if how == "rows":
+                return (numpy.array([row["id"]]) for row in shard.iter_rows())
+            if how == "torch":
+                return (batch["id"].numpy() for batch in shard.iter_torch_batches(batch_size=size, prefetch_batches=4))
+            if how == "collate":
+                return iter(shard.iter_torch_batches(batch_size=size, collate_fn=lambda batch: batch["id"]))
+            if how == "mixed":
+                return (batch["id"] for batch in shard.iter_batches(batch_size=size, local_shuffle_buffer_size=90))
+            return (batch["id"] for batch in shard.iter_batches(batch_size=size))
+
+        # Of each rank others, and equally many.
+        places = config.get("places")
+        for number, ids in enumerate(steps(config.get("how", "batches"))):
             if config["dies"] == number and rank == context.get_world_size() - 1:
                 os.kill(os.getpid(), 9)
-            own.append(batch["id"])
-            if number % config["every"] == 0:
+            own.append(ids)
+            if number % config["every"] == 0 if places is None else number in places[rank]:
                 save()
         save()
 
@@ -175,3 +190,39 @@ def test_more_than_a_hundredth_that_is_left_out_is_told_at_the_end(
     )
     fit(storage / "more", data.range(2_500), 3, tmp_path, dies=None)
     assert "were left out" not in capsys.readouterr().out
+
+
+def _kinds(directory: Path) -> dict[str, Dataset]:
+    return {
+        "counted": data.range(3_000).random_shuffle(seed=5),
+        "files": data.read_csv(csv_files(directory, [900, 20, 1_300, 780])),
+        "filter": data.range(4_500).filter(lambda row: row["id"] < 3_000).random_shuffle(seed=6),
+    }
+
+
+@pytest.mark.parametrize("kind", ["counted", "files", "filter"])
+@pytest.mark.parametrize("how", ["rows", "batches", "torch", "collate", "mixed"])
+def test_each_row_is_read_once_whatever_it_is_read_with_and_wherever_it_is_saved(
+    storage: Path, tmp_path: Path, how: str, kind: str
+) -> None:
+    dataset, dice = _kinds(tmp_path)[kind], random.Random(f"{how} {kind}")
+    # So many every rank makes before one dies.
+    steps = 400 if how == "rows" else 12
+    for workers in (3, 2):
+        saves = dice.randrange(1, 6)
+        places = [dice.sample(range(steps), saves) for _ in range(workers)]
+        config = {"how": how, "batch": 33, "places": places}
+        with pytest.raises(TrainingFailedError, match="SIGKILL"):
+            fit(storage, dataset, workers, tmp_path, dies=steps, config=config)
+        steps //= 2
+    places = [dice.sample(range(steps), 1) for _ in range(4)]
+    result = fit(storage, dataset, 4, tmp_path, dies=None, config={"how": how, "batch": 33, "places": places})
+    assert 0 <= lost(result, 3_000) < 4
+
+
+def test_rows_are_as_many_for_each_rank_where_nobody_counted_them(storage: Path, tmp_path: Path) -> None:
+    kept = data.range(9_000).filter(lambda row: row["id"] < 3_001)
+    result = fit(storage, kept, 3, tmp_path, dies=None, config={"how": "rows", "places": [[], [], []]})
+    counts = [result.rank_metrics(rank)[-1]["rows"] for rank in range(3)]
+    assert max(counts) - min(counts) <= 1
+    assert lost(result, 3_001) == 3_001 - sum(counts) < 3

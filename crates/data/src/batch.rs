@@ -1,6 +1,7 @@
 //! Batches of one size out of blocks of any, and how far they have come.
 //!
 //! BATCH-1: a position counts what was handed over, and nothing that was only read.
+//! BATCH-2: there is a position behind each row of a batch, because a batch may be handed over row by row.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -26,7 +27,73 @@ pub struct Batches {
     /// Of which piece and chunk the last block was, and how many rows of that have come.
     arrived: (usize, u64, u64),
     position: Position,
+    trail: Trail,
     is_over: bool,
+}
+
+/// Where the rows of a batch came from: the position behind each of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail {
+    /// Before its first row.
+    begin: Position,
+    parts: Vec<Part>,
+    /// Behind its last row.
+    end: Position,
+}
+
+/// Rows of one block.
+#[derive(Clone, Debug)]
+struct Part {
+    /// Behind the first of them.
+    first: Position,
+    rows: usize,
+    /// In stripes the places of these rows in their block.
+    places: Option<Vec<u32>>,
+}
+
+impl Trail {
+    /// That of copies: however many are handed over, a rank has come no further.
+    pub fn at(position: Position) -> Self {
+        Self { begin: position, parts: Vec::new(), end: position }
+    }
+
+    pub fn end(&self) -> Position {
+        self.end
+    }
+
+    /// Behind so many rows of the batch.
+    pub fn behind(&self, rows: usize) -> Position {
+        if rows == 0 {
+            return self.begin;
+        }
+        let mut missing = rows;
+        let mut parts = self.parts.iter().peekable();
+        while let Some(part) = parts.next() {
+            if missing > part.rows {
+                missing -= part.rows;
+                continue;
+            }
+            let position = part.behind(missing);
+            return match parts.peek() {
+                _ if missing < part.rows => position,
+                None => self.end,
+                // In stripes the rows behind it are of other ranks.
+                Some(next) if next.first.pieces == position.pieces || part.places.is_some() => position,
+                Some(_) => Position { pieces: position.pieces + 1, done: 0, rows: 0, own: position.own },
+            };
+        }
+        self.end
+    }
+}
+
+impl Part {
+    fn behind(&self, rows: usize) -> Position {
+        let further = match &self.places {
+            Some(places) => u64::from(places[rows - 1] - places[0]),
+            None => rows as u64 - 1,
+        };
+        Position { rows: self.first.rows + further, own: self.first.own + rows as u64 - 1, ..self.first }
+    }
 }
 
 /// A block, or what is left of it.
@@ -77,6 +144,7 @@ impl Batches {
             rows: 0,
             arrived: (0, 0, 0),
             position: Position::default(),
+            trail: Trail::default(),
             is_over: false,
         }
     }
@@ -111,6 +179,11 @@ impl Batches {
         }
     }
 
+    /// Of the last batch.
+    pub(crate) fn trail(&mut self) -> Trail {
+        std::mem::take(&mut self.trail)
+    }
+
     /// How many rows were read and not handed over, when there is nothing more.
     pub fn unused(&self) -> u64 {
         self.rows as u64
@@ -142,12 +215,23 @@ impl Batches {
     }
 
     fn take(&mut self, rows: usize) -> Result<RecordBatch, DataError> {
-        let mut parts = Vec::new();
+        let begin = self.position();
+        let (mut parts, mut trail) = (Vec::new(), Vec::new());
         let mut missing = rows;
         while missing > 0 {
             let Some(held) = self.held.front_mut() else { break };
             let count = missing.min(held.rows());
             parts.push(held.block.slice(held.taken, count));
+            trail.push(Part {
+                first: Position {
+                    pieces: held.piece as u64,
+                    done: held.done,
+                    rows: held.place(held.taken) + 1,
+                    own: self.position.own + 1,
+                },
+                rows: count,
+                places: held.places.as_ref().map(|places| places[held.taken..][..count].to_vec()),
+            });
             held.taken += count;
             self.position = Position {
                 pieces: held.piece as u64,
@@ -161,6 +245,7 @@ impl Batches {
             missing -= count;
         }
         self.rows -= rows;
+        self.trail = Trail { begin, parts: trail, end: self.position() };
         joined(parts)
     }
 }

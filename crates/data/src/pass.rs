@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Batches, NextBatch};
+use crate::batch::{Batches, NextBatch, Trail};
 use crate::engine::{Pipeline, Stream, StreamOptions};
 use crate::error::DataError;
 use crate::order::{Deal, Order, Piece, Position, SMALL, Segment, Share, Shuffle, WINDOW};
@@ -156,6 +156,11 @@ impl Pass {
     /// What was handed over.
     pub fn position(&self) -> Position {
         self.batches.position()
+    }
+
+    /// Of the last batch.
+    pub(crate) fn trail(&mut self) -> Trail {
+        self.batches.trail()
     }
 
     /// How many rows were read and not handed over.

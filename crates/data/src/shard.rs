@@ -1,7 +1,8 @@
 //! The part of a data set that one of several ranks reads: another epoch in each pass, resumed where a checkpoint left it, and
 //! ended together with the other ranks.
 //!
-//! SHARD-1: progress is what was handed over, and whoever resumes begins behind it, also with another number of ranks.
+//! SHARD-1: progress is the rows that were handed over, and whoever resumes begins behind them, also with another number of ranks. A batch is
+//!   handed over whole, unless its rows are handed over one by one.
 //! SHARD-2: when an epoch is read to its end, the next one is begun, so that nobody waits between them.
 //! SHARD-3: every rank hands over the same number of batches, unless one leaves a pass before its end: it is not waited for.
 //! SHARD-4: a pass that was left before its end is resumed after a restart, and not by the next pass.
@@ -21,7 +22,7 @@ use arrow_schema::{DataType, Field, Schema};
 use arrow_select::take::take_record_batch;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::NextBatch;
+use crate::batch::{NextBatch, Trail};
 use crate::board::{Board, Ended};
 use crate::engine::Pipeline;
 use crate::error::DataError;
@@ -187,7 +188,7 @@ impl Shard {
             board,
             whole: self.rows_of_a_rank(),
             number: 0,
-            last: Position::default(),
+            last: Trail::default(),
             current: None,
             slot: Slot::Unread,
             is_ending: false,
@@ -260,8 +261,8 @@ pub struct Epoch {
     whole: Option<u64>,
     /// How many batches were handed over in this round, with the one that is about to be.
     number: u64,
-    /// Behind the last batch that was handed over in this round.
-    last: Position,
+    /// Of the last batch that was handed over in this round.
+    last: Trail,
     /// The batch that is handed over when every rank has one, and the one behind it. Where there is a board.
     current: Option<Given>,
     slot: Slot,
@@ -273,8 +274,8 @@ pub struct Epoch {
     left_out: u64,
 }
 
-/// A batch, and the position behind it.
-type Given = (RecordBatch, Position);
+/// A batch, and the positions behind its rows.
+type Given = (RecordBatch, Trail);
 
 enum Slot {
     Unread,
@@ -310,7 +311,7 @@ impl Epoch {
     /// counted. What was read before a restart counts too, by the number of ranks that there are now.
     pub fn rows_read(&self) -> Option<(u64, u64)> {
         let whole = self.whole?;
-        let left = self.pass.dealt?.saturating_sub(self.last.own);
+        let left = self.pass.dealt?.saturating_sub(self.last.end().own);
         Some((whole.saturating_sub(left), whole))
     }
 
@@ -343,13 +344,11 @@ impl Epoch {
         let step = if self.board.is_some() { self.agree(patience)? } else { self.read(patience)? };
         match step {
             Step::Pending => Ok(NextBatch::Pending),
-            Step::Given((batch, position)) => {
-                self.last = position;
+            Step::Given((batch, trail)) => {
+                self.last = trail;
                 self.handed += batch.num_rows() as u64;
+                self.hand_over(batch.num_rows());
                 if self.is_current() {
-                    let mut state = self.shard.state();
-                    (state.position, state.is_begun) = (position, true);
-                    drop(state);
                     self.shard.read_ahead(self.cut, &self.pass);
                 }
                 Ok(NextBatch::Batch(batch))
@@ -361,6 +360,15 @@ impl Epoch {
                 }
                 Ok(NextBatch::Ended)
             }
+        }
+    }
+
+    /// Of the last batch only so many rows are handed over yet: a checkpoint that is made now resumes behind them. All of them are when the
+    /// next batch is asked for.
+    pub fn hand_over(&mut self, rows: usize) {
+        let mut state = self.shard.state();
+        if state.epoch == self.epoch && !self.is_over {
+            (state.position, state.is_begun) = (self.last.behind(rows), true);
         }
     }
 
@@ -437,7 +445,7 @@ impl Epoch {
 
     /// When all ranks have come here, they deal again what they have left. Nothing when there is another round.
     fn end_round(&mut self, patience: Duration) -> Result<Option<Step>, DataError> {
-        let (warn, last) = (self.shard.options.warn, self.last);
+        let (warn, last) = (self.shard.options.warn, self.last.end());
         self.board().end_at(last);
         let ranks = match self.board().all_ended(patience, &warn) {
             None => return Ok(Some(Step::Pending)),
@@ -462,7 +470,7 @@ impl Epoch {
             return Ok(Some(Step::Ended));
         }
         self.board = self.shard.open_board(self.epoch, &self.before)?;
-        (self.number, self.last) = (0, Position::default());
+        (self.number, self.last) = (0, Trail::default());
         (self.slot, self.is_ending) = (Slot::Unread, false);
         Ok(None)
     }
@@ -475,7 +483,7 @@ impl Epoch {
         };
         let is_padded = self.shard.options.uneven == Uneven::Pad;
         let batch = if is_padded { marked(&batch, false)? } else { batch };
-        Ok(Step::Given((batch, self.pass.position())))
+        Ok(Step::Given((batch, self.pass.trail())))
     }
 
     fn fill(&mut self, patience: Duration) -> Result<Step, DataError> {
@@ -486,7 +494,7 @@ impl Epoch {
             Uneven::Repeat => self.again(patience)?,
         };
         Ok(match step {
-            NextBatch::Batch(batch) => Step::Given((batch, behind)),
+            NextBatch::Batch(batch) => Step::Given((batch, Trail::at(behind))),
             NextBatch::Pending => Step::Pending,
             NextBatch::Ended => Step::Ended,
         })

@@ -115,6 +115,8 @@ struct Life {
     budget: u64,
     batch: usize,
     batches: u64,
+    /// Decides how many rows of their last batch the ranks were handed.
+    part: Option<u64>,
 }
 
 /// What a rank was handed before it was killed, and what it saved.
@@ -148,7 +150,7 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
             };
             let shard = Shard::new(data.pipeline(), options, saved).unwrap();
             let cut = Cut { batch_size: Some(life.batch), drop_last: false, local_shuffle: data.local_shuffle };
-            let most = life.batches;
+            let (most, part) = (life.batches, life.part.map(|part| part + 7 * rank as u64));
             thread::spawn(move || {
                 let mut rank = Rank { rows: Vec::new(), handed: 0, next: Vec::new(), saved: shard.progress() };
                 for number in 0..epochs {
@@ -156,8 +158,12 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
                     while rank.handed < most {
                         let Some(batch) = epoch.next_batch().unwrap() else { break };
                         rank.handed += 1;
+                        let mut ids = batch.column(0).as_primitive::<Int64Type>().values().to_vec();
+                        if let Some(part) = part.filter(|_| rank.handed == most) {
+                            ids.truncate(1 + part as usize % ids.len());
+                            epoch.hand_over(ids.len());
+                        }
                         rank.saved = shard.progress();
-                        let ids = batch.column(0).as_primitive::<Int64Type>().values().to_vec();
                         let padded = batch.column_by_name(MARK).map(|mark| mark.as_boolean().clone());
                         let is_own = |row: usize| padded.as_ref().is_none_or(|padded| !padded.value(row));
                         let own = (0..ids.len()).filter(|row| is_own(*row)).map(|row| ids[row]);
@@ -177,12 +183,15 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
 }
 
 fn lives() -> impl Strategy<Value = Vec<Life>> {
-    let life = (1usize..6, 20u32..30, 1usize..20, 0u64..9).prop_map(|(world, budget, batch, batches)| Life {
-        world,
-        budget: 1 << budget,
-        batch,
-        batches,
-    });
+    let life = (1usize..6, 20u32..30, 1usize..20, 0u64..9, prop::option::of(any::<u32>())).prop_map(
+        |(world, budget, batch, batches, part)| Life {
+            part: part.map(u64::from),
+            world,
+            budget: 1 << budget,
+            batch,
+            batches,
+        },
+    );
     prop::collection::vec(life, 1..5)
 }
 

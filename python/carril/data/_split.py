@@ -3,19 +3,21 @@
 import json
 import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from carril.data import _convert
 from carril.data.context import DataContext
 from carril.data.iterator import DataIterator
 
 if TYPE_CHECKING:
-    from carril._native import Block, Positions
+    from carril._native import Block, Epoch, Positions
     from carril._native import Shard as Native
     from carril.data._schema import Schema
     from carril.data.dataset import Dataset
 
 _logger = logging.getLogger("carril.data")
+# Rows are read in batches, so that ranks whose rows are not counted have equally many of them too.
+_ROWS_AT_ONCE = 256
 
 
 class Meeting(NamedTuple):
@@ -91,6 +93,19 @@ class Shard(DataIterator):
     def _blocks(
         self, batch_size: int | None, drop_last: bool, local_shuffle: int | None, local_seed: int | None
     ) -> "Iterator[Block]":
+        return (block for _, block in self._read(batch_size, drop_last, local_shuffle))
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for epoch, block in self._read(_ROWS_AT_ONCE, False, None):
+            # What is handed over is a row: a checkpoint that is made now resumes with the next one of the same block.
+            for number, row in enumerate(_convert.to_rows(block), 1):
+                epoch.hand_over(number)
+                yield row
+
+    def _read(
+        self, batch_size: int | None, drop_last: bool, local_shuffle: int | None
+    ) -> "Iterator[tuple[Epoch, Block]]":
+        """One pass, with each block that it gives."""
         cut = {"batch_size": batch_size, "drop_last": drop_last, "local_shuffle": local_shuffle}
         epoch = self._native.begin(json.dumps(cut))
         self._tell_rest(epoch.rest)
@@ -100,7 +115,7 @@ class Shard(DataIterator):
                 _convert.check_names(block.names)
             if self._tell_read is not None and (read := epoch.rows_read) is not None:
                 self._tell_read(epoch.number, *read)
-            yield block
+            yield epoch, block
         for warning in opened.source.warnings():
             _logger.warning("%s", warning)
         handed, left_out = epoch.left_out

@@ -62,11 +62,12 @@ class DataIterator(ABC):
         return _Passes(begin)
 
     def iter_rows(self, **_: Any) -> Iterable[dict[str, Any]]:
-        def begin() -> Iterator[dict[str, Any]]:
-            for block in self._blocks(None, False, None, None):
-                yield from _convert.to_rows(block)
+        return _Passes(self._rows)
 
-        return _Passes(begin)
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """One pass, row by row."""
+        for block in self._blocks(None, False, None, None):
+            yield from _convert.to_rows(block)
 
     def iter_torch_batches(
         self,

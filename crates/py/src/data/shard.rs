@@ -113,6 +113,11 @@ impl Epoch {
         }
     }
 
+    /// Of the last batch only so many rows are handed over yet.
+    fn hand_over(&self, rows: usize) {
+        self.inner().hand_over(rows);
+    }
+
     /// The number of this epoch, from 0.
     #[getter]
     fn number(&self) -> u64 {
