@@ -370,7 +370,7 @@ class Epoch:
         """Counted rows that nobody gets, because they do not fill a row for each rank."""
     @property
     def left_out(self) -> tuple[int, int]:
-        """How many rows this rank was handed, and how many of its own were left out because another had no more."""
+        """How many rows this rank was handed or dropped itself, and how many of its own were left out because another had no more."""
 
 @final
 class Writer:

@@ -192,6 +192,22 @@ def test_more_than_a_hundredth_that_is_left_out_is_told_at_the_end(
     assert "were left out" not in capsys.readouterr().out
 
 
+def test_rows_that_drop_last_drops_are_rows_of_the_data_set_too(
+    storage: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def function() -> None:
+        from carril import train
+
+        for _ in range(2):
+            for _ in train.get_dataset_shard("train").iter_batches(batch_size=2, drop_last=True):
+                pass
+
+    scaling, run = ScalingConfig(num_workers=3), RunConfig(storage_path=storage)
+    datasets: Any = {"train": data.range(10)}
+    DataParallelTrainer(function, scaling_config=scaling, run_config=run, datasets=datasets).fit()
+    assert "2 of 20 rows of `train` were left out" in capsys.readouterr().out
+
+
 def _kinds(directory: Path) -> dict[str, Dataset]:
     return {
         "counted": data.range(3_000).random_shuffle(seed=5),

@@ -195,6 +195,7 @@ impl Shard {
             filler: Filler::None,
             is_over: false,
             handed: 0,
+            dropped: 0,
             left_out: 0,
         })
     }
@@ -271,6 +272,7 @@ pub struct Epoch {
     filler: Filler,
     is_over: bool,
     handed: u64,
+    dropped: u64,
     left_out: u64,
 }
 
@@ -319,10 +321,10 @@ impl Epoch {
         self.epoch
     }
 
-    /// Of the epoch that has ended: how many rows this rank was handed, and how many of its rows were left out because another rank had no
-    /// more.
+    /// Of the epoch that has ended: how many rows this rank was handed or dropped itself, with `drop_last`, and how many of its rows were left
+    /// out because another rank had no more.
     pub fn left_out(&self) -> (u64, u64) {
-        (self.handed, self.left_out)
+        (self.handed + self.dropped, self.left_out)
     }
 
     /// The next batch; waits for as long as it takes.
@@ -355,6 +357,7 @@ impl Epoch {
             }
             Step::Ended => {
                 self.is_over = true;
+                self.dropped = if self.cut.drop_last { self.pass.unused() } else { 0 };
                 if self.is_current() {
                     self.shard.state().end_epoch();
                 }

@@ -136,7 +136,7 @@ impl Epoch {
         self.inner().rest()
     }
 
-    /// How many rows this rank was handed, and how many of its rows were left out because another rank had no more.
+    /// How many rows this rank was handed or dropped itself, and how many of its rows were left out because another rank had no more.
     #[getter]
     fn left_out(&self) -> (u64, u64) {
         self.inner().left_out()
