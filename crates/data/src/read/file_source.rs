@@ -3,8 +3,10 @@
 //! DAMAGE-1: of a damaged unit that is passed over, no row is handed on: its blocks wait until the unit is read whole.
 //! DAMAGE-2: a unit counts once, however often it is read.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::panic;
+use std::sync::{Arc, Mutex, Once};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -87,9 +89,31 @@ pub(crate) fn told(error: impl std::fmt::Display) -> String {
     rest.to_owned()
 }
 
+thread_local! {
+    /// Whether this thread is in a decoder whose panics are caught.
+    static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a decoder says when it panics would reach the user beside the error that it becomes. Other panics stay as loud as they are.
+fn silence_decoders() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let loud = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !IS_GUARDED.get() {
+                loud(info);
+            }
+        }));
+    });
+}
+
 /// A decoder that panics on damaged bytes has found damage too.
 pub(crate) fn guarded<T, E: std::fmt::Display>(decode: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
-    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)) {
+    silence_decoders();
+    let before = IS_GUARDED.replace(true);
+    let decoded = panic::catch_unwind(panic::AssertUnwindSafe(decode));
+    IS_GUARDED.set(before);
+    match decoded {
         Ok(decoded) => decoded.map_err(told),
         Err(_) => Err("its decoder gave up".to_owned()),
     }
