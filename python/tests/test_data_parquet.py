@@ -14,7 +14,7 @@ import pytest
 from data_tables import assert_same, case, every_type, is_same, read_back
 
 from carril import data
-from carril.exceptions import CarrilError, ConfigError
+from carril.exceptions import CarrilError, ConfigError, StorageError
 
 FILES = Path(__file__).parent / "files"
 
@@ -301,3 +301,30 @@ def test_files_may_disagree_about_columns_that_nobody_wants(tmp_path: Path) -> N
         data.read_parquet(str(tmp_path), columns=["x", "q"])
     both = data.read_parquet(str(tmp_path / "a.parquet")).union(data.read_parquet(str(tmp_path / "b.parquet")))
     assert both.take_all() == [{"x": 1, "y": 1, "z": None}, {"x": 2, "y": None, "z": "b"}]
+
+
+def test_a_row_group_with_another_number_of_rows_than_its_pages_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"id": range(500)}), path, row_group_size=100)
+    whole = path.read_bytes()
+    # Numbers are zigzag varints: 100 is c8 01, and 36 is c8 00.
+    places = [at for at in range(len(whole)) if whole[at : at + 2] == b"\xc8\x01"]
+    found = 0
+    for at in places:
+        path.write_bytes(whole[: at + 1] + b"\0" + whole[at + 2 :])
+        try:
+            metadata = pq.ParquetFile(path).metadata
+            rows = [metadata.row_group(group).num_rows for group in range(5)]
+        except (OSError, pa.ArrowException):
+            continue
+        if sorted(rows) != [36, 100, 100, 100, 100]:
+            continue
+        found += 1
+        for read in (
+            lambda: data.read_parquet(path).take_all(),
+            lambda: data.read_parquet(path).random_shuffle().take_all(),
+            lambda: data.read_parquet(path).count(),
+        ):
+            with pytest.raises(StorageError, match="rows.parquet.*it has 500 rows, and its row groups have 436"):
+                read()
+    assert found == 5

@@ -110,10 +110,15 @@ pub(crate) fn open(
 fn read_metadata(file: &FileRef) -> Result<ArrowReaderMetadata, DataError> {
     let tail = file.size.saturating_sub(TAIL)..file.size;
     let input = Input::open(file, vec![tail])?;
-    guarded(|| ArrowReaderMetadata::load(&input, ArrowReaderOptions::new())).map_err(|error| {
-        let why = if file.size == 0 { "it is empty".to_owned() } else { error };
-        DataError::damaged(&file.name, Some("its metadata".to_owned()), why)
-    })
+    let damaged = |why: String| DataError::damaged(&file.name, Some("its metadata".to_owned()), why);
+    let metadata = guarded(|| ArrowReaderMetadata::load(&input, ArrowReaderOptions::new()))
+        .map_err(|error| damaged(if file.size == 0 { "it is empty".to_owned() } else { error }))?;
+    // A row group of which fewer rows are known than it has would be read in part, and nobody would notice.
+    let known = metadata.metadata().row_groups().iter().map(RowGroupMetaData::num_rows).fold(0, i64::saturating_add);
+    match metadata.metadata().file_metadata().num_rows() {
+        rows if rows == known => Ok(metadata),
+        rows => Err(damaged(format!("it has {rows} rows, and its row groups have {known}"))),
+    }
 }
 
 impl ParquetReader {
@@ -228,12 +233,17 @@ impl ParquetReader {
             .with_projection(mask)
             .with_batch_size(block_rows(rows.max(0) as u64, bytes));
         let mut blocks = guarded(|| builder.build()).map_err(|why| damaged(&why))?;
+        let mut read = 0;
         while let Some(block) = guarded(|| blocks.next().transpose()).map_err(|why| damaged(&why))? {
+            read += block.num_rows() as i64;
             if take(block)? == Flow::Stop {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
+        match read == rows {
+            true => Ok(()),
+            false => Err(damaged(&format!("its pages have {read} rows, and its metadata says {rows}"))),
+        }
     }
 
     fn opened(&self, unit: usize) -> (&FileRef, &ArrowReaderMetadata) {

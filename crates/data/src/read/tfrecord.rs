@@ -243,6 +243,10 @@ impl UnitReader for TfRecordReader {
             if rows.is_empty() {
                 return Ok(());
             }
+            if self.own.fields().is_empty() {
+                let why = "no record has a feature, so that there are no columns";
+                return Err(DataError::damaged(&file.name, Some(format!("record {first}")), why));
+            }
             let columns = self.own.fields().iter().enumerate().map(|(index, field)| {
                 column(field, &mut rows, index).map_err(|(row, why)| {
                     DataError::damaged(&file.name, Some(format!("record {}", first + row as u64)), why)
