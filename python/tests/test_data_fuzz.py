@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy
 import pyarrow
 import pyarrow.feather
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 from PIL import Image
 
 from carril import data
 from carril._native import panic
-from carril.exceptions import CarrilError, InternalError
+from carril.exceptions import CarrilError, InternalError, StorageError
 
 TIMES = 2_000 if os.environ.get("CARRIL_LONG") else 150
 
@@ -45,9 +46,19 @@ def _parquet() -> bytes:
     return out.getvalue()
 
 
-def _ipc() -> bytes:
+def _feather(compression: str) -> bytes:
     out = io.BytesIO()
-    pyarrow.feather.write_feather(_table(), out, compression="zstd")
+    pyarrow.feather.write_feather(_table(), out, compression=compression)
+    return out.getvalue()
+
+
+def _stream(compression: str | None) -> bytes:
+    out = io.BytesIO()
+    table = _table()
+    table = table.append_column("kind", pyarrow.array(["a", "b"] * 100).dictionary_encode())
+    options = pyarrow.ipc.IpcWriteOptions(compression=compression)
+    with pyarrow.ipc.new_stream(out, table.schema, options=options) as writer:
+        writer.write_table(table, max_chunksize=80)
     return out.getvalue()
 
 
@@ -124,7 +135,12 @@ def _image(kind: str, **options: object) -> bytes:
 
 FORMATS: dict[str, tuple[str, Callable[[], bytes], Callable[[str], data.Dataset]]] = {
     "parquet": ("parquet", _parquet, data.read_parquet),
-    "ipc": ("arrow", _ipc, data.read_ipc),
+    "feather": ("feather", lambda: _feather("uncompressed"), data.read_ipc),
+    "zstd feather": ("feather", lambda: _feather("zstd"), data.read_ipc),
+    "lz4 feather": ("feather", lambda: _feather("lz4"), data.read_ipc),
+    "stream": ("arrow", lambda: _stream(None), data.read_ipc),
+    "zstd stream": ("arrow", lambda: _stream("zstd"), data.read_ipc),
+    "lz4 stream": ("arrow", lambda: _stream("lz4"), data.read_ipc),
     "numpy": ("npy", _numpy, data.read_numpy),
     "numpy of texts": ("npy", _numpy_texts, data.read_numpy),
     "csv": ("csv", _csv, data.read_csv),
@@ -147,20 +163,28 @@ def damaged(content: bytes, dice: random.Random) -> bytes:
     made = bytearray(content)
     for _ in range(dice.choice([1, 1, 2, 8])):
         # What says how the rest is to be read stands at the beginning or at the end.
+        if not made:
+            break
         near = min(len(made), 160)
         at = dice.choice([dice.randrange(len(made)), dice.randrange(near), len(made) - 1 - dice.randrange(near)])
-        what = dice.randrange(5)
+        what = dice.randrange(6)
         if what <= 2:
             made[at] = dice.choice([0, 0xFF, 0x80, made[at] ^ 1 << dice.randrange(8), dice.randrange(256)])
         elif what == 3:
             made[at : at + dice.randrange(1, 40)] = made[at : at + dice.randrange(0, 40)]
-        else:
+        elif what == 4:
             del made[at + 1 + dice.randrange(len(made)) :]
+        else:
+            # Where a length may stand, one that nobody has the memory for.
+            length = dice.choice([1 << 62, 1 << 45, 1 << 36, (1 << 31) - 1, 1 << 20, -2]).to_bytes(
+                8, "little", signed=True
+            )
+            made[at & ~7 : (at & ~7) + 8] = length
     return bytes(made)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_damaged_file_is_one_of_our_errors(name: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_of_our_errors(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ending, make, read = FORMATS[name]
     whole = make()
     path = tmp_path / f"file.{ending}"
@@ -172,13 +196,43 @@ def test_a_damaged_file_is_one_of_our_errors(name: str, tmp_path: Path) -> None:
         content = _record(damaged(_EXAMPLE, dice)) if name == "tfrecord" and seed % 2 else damaged(whole, dice)
         path.write_bytes(content)
         try:
-            read(str(path)).take_all()
+            rows = read(str(path))
+            (rows.random_shuffle() if seed % 3 == 0 else rows).take_all()
         except CarrilError as error:
             assert not isinstance(error, InternalError), f"seed {seed}: {error}"
+            assert path.name in str(error), f"seed {seed}: {error}"
             failed += 1
         except Exception as error:
             pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
     assert failed > 0 or name in ("text", "gif", "bmp"), "some damage is noticed"
+    assert "panicked" not in capfd.readouterr().err, "what a decoder says of itself is not for users"
+
+
+@pytest.mark.parametrize("compression", ["zstd", "lz4"])
+@pytest.mark.parametrize("write", [_feather, _stream])
+def test_no_length_of_a_compressed_buffer_is_believed(
+    write: Callable[[str], bytes], compression: str, tmp_path: Path
+) -> None:
+    whole, path = write(compression), tmp_path / "file.arrow"
+    failed = 0
+    # Buffers are aligned to 8 bytes, and each begins with its length.
+    for at in range(0, len(whole) - 8, 8):
+        for length in (1 << 62, 1 << 40):
+            path.write_bytes(whole[:at] + length.to_bytes(8, "little") + whole[at + 8 :])
+            try:
+                data.read_ipc(str(path)).take_all()
+            except StorageError as error:
+                failed += "cannot hold" in str(error)
+            except CarrilError:
+                pass
+    assert failed > 5, "some of them were lengths of buffers"
+
+
+def test_records_without_features_are_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.tfrecord"
+    path.write_bytes(_record(b"") * 2)
+    with pytest.raises(StorageError, match="file.tfrecord.*record 0: no record has a feature"):
+        data.read_tfrecords(str(path)).take_all()
 
 
 def test_a_panic_of_ours_is_one_of_our_exceptions() -> None:

@@ -1,5 +1,7 @@
 //! Arrow's own format: a file, of which a unit is a record batch, or a stream, which is one unit.
 
+mod lengths;
+
 use std::sync::Arc;
 
 use arrow_buffer::Buffer;
@@ -154,7 +156,10 @@ impl UnitReader for IpcReader {
                     if end > file.size {
                         return Err(damaged(&"it goes beyond the end of the file"));
                     }
-                    Ok(Buffer::from(file.read_range(begin..end)?))
+                    let bytes = file.read_range(begin..end)?;
+                    lengths::check_message(&bytes, block.metaDataLength().max(0) as usize)
+                        .map_err(|why| damaged(&why))?;
+                    Ok(Buffer::from(bytes))
                 };
                 let mut decoder = FileDecoder::new(schema.clone(), *version);
                 if let Some(columns) = self.columns(schema) {
@@ -176,8 +181,10 @@ impl UnitReader for IpcReader {
                 let damaged =
                     |number, error: &dyn std::fmt::Display| DataError::damaged(&file.name, part(number), told(error));
                 let columns = self.columns(opened.schema());
-                let bytes = file.read()?.reader();
-                let mut reader = guarded(|| StreamReader::try_new(bytes, columns)).map_err(|why| damaged(0, &why))?;
+                let bytes = file.read()?;
+                lengths::check_stream(&bytes).map_err(|(number, why)| damaged(number, &why))?;
+                let reader = || StreamReader::try_new(bytes.reader(), columns);
+                let mut reader = guarded(reader).map_err(|why| damaged(0, &why))?;
                 let mut number = 0;
                 while let Some(batch) = guarded(|| reader.next().transpose()).map_err(|why| damaged(number, &why))? {
                     number += 1;

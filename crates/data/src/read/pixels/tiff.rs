@@ -6,16 +6,22 @@ use tiff::ColorType;
 use tiff::decoder::{Decoder, DecodingResult, Limits};
 use tiff::tags::Tag;
 
-use super::{Mode, Outcome, Pixels, check_size, from_cmyk, from_palette, text, without_alpha};
+use super::{MOST_PIXELS, Mode, Outcome, Pixels, check_size, from_cmyk, from_palette, text, without_alpha};
 
 type Reader<'a> = Decoder<Cursor<&'a [u8]>>;
 
+/// Four samples of two bytes for each pixel.
+const MOST_BYTES: usize = MOST_PIXELS * 8;
 const PHOTOMETRIC: u16 = 262;
 const GREY: u8 = 1;
 const PALETTE: u8 = 3;
 
 fn reader(bytes: &[u8]) -> Outcome<(Reader<'_>, ColorType)> {
-    let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(text)?.with_limits(Limits::unlimited());
+    // The decoder allocates as much as a file says that it has.
+    let mut limits = Limits::unlimited();
+    limits.ifd_value_size = bytes.len();
+    (limits.decoding_buffer_size, limits.intermediate_buffer_size) = (MOST_BYTES, MOST_BYTES);
+    let mut decoder = Decoder::new(Cursor::new(bytes)).map_err(text)?.with_limits(limits);
     let (width, height) = decoder.dimensions().map_err(text)?;
     check_size(height as usize, width as usize)?;
     Ok(match decoder.colortype().map_err(text)? {
