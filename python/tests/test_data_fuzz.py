@@ -231,7 +231,7 @@ def test_no_length_of_a_compressed_buffer_is_believed(
 def test_records_without_features_are_an_error_that_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file.tfrecord"
     path.write_bytes(_record(b"") * 2)
-    with pytest.raises(StorageError, match="file.tfrecord.*record 0: no record has a feature"):
+    with pytest.raises(StorageError, match=r"file\.tfrecord.*record 0: no record has a feature"):
         data.read_tfrecords(str(path)).take_all()
 
 

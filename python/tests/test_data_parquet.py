@@ -325,6 +325,6 @@ def test_a_row_group_with_another_number_of_rows_than_its_pages_is_damage(tmp_pa
             lambda: data.read_parquet(path).random_shuffle().take_all(),
             lambda: data.read_parquet(path).count(),
         ):
-            with pytest.raises(StorageError, match="rows.parquet.*it has 500 rows, and its row groups have 436"):
+            with pytest.raises(StorageError, match=r"rows\.parquet.*it has 500 rows, and its row groups have 436"):
                 read()
     assert found == 5

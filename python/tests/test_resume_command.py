@@ -283,7 +283,9 @@ def test_what_has_finished_is_refused_with_the_ways_out(scripts: Scripts) -> Non
         "hint: to go on from its last checkpoint, set RunConfig(resume=True) in its script\n"
         f'hint: or in Python: `DataParallelTrainer.restore("{run}").fit()`\n'
     )
-    assert refused(scripts, "no-such-run").startswith("error: there is no run, experiment or trial `no-such-run`\nhint: ")
+    assert refused(scripts, "no-such-run").startswith(
+        "error: there is no run, experiment or trial `no-such-run`\nhint: "
+    )
 
 
 def test_what_is_gone_is_named(scripts: Scripts) -> None:

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import math
+import socket
 import zlib
 from pathlib import Path
 from typing import Any
@@ -152,7 +153,8 @@ def test_the_journal_tells_what_was_decided_and_why_with_checksums(run: Path) ->
     assert events[:3] == ["Opened", "Placed", "AttemptBegun"]
     assert "StartGroup: attempt 0, after report 0" in records[1]["commands"]
     facts = [record["fact"] for record in records if "fact" in record]
-    assert facts == [{"opened": {"continues": False}}, {"attempt_begun": {"attempt": 0, "nodes": ["local"]}}]
+    begun = {"attempt": 0, "nodes": ["local"], "host": socket.gethostname()}
+    assert facts == [{"opened": {"continues": False}}, {"attempt_begun": begun}]
     for event in ("WorkerStarted: rank 1", "WorkerReady: rank 0", "WorkerReturned: rank 1"):
         assert event in events
     assert any(event.startswith("CheckpointCommitted: report 2") for event in events)
