@@ -124,7 +124,7 @@ def test_the_message_of_a_wait_names_the_run_that_waits(scripts: Scripts) -> Non
     (line,) = script.wait_for(r"carril: (waiting: .*)")
     (scripts.directory / "go").touch()
     assert script.finish() == 0, script.output
-    assert line == "waiting: asks for 1 CPU, free is 0 CPU: waits for 1 other run(s)"
+    assert line == "waiting: asks for 1 CPU, free is 0 CPU: waits for 1 other run"
 
 
 NEVER = """

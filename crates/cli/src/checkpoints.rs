@@ -29,7 +29,10 @@ impl Checkpoints {
             let trial = typed(&format!("{}/{trial}", self.run), &format!("{location}/{trial}"));
             return Err(Failure::new(ErrorCode::InvalidConfig, message)
                 .hint(format!("`carril checkpoints {trial}` lists those of one"))
-                .hint(format!("`carril tune best {}` names the best trial and its checkpoint", typed(&self.run, location))));
+                .hint(format!(
+                    "`carril tune best {}` names the best trial and its checkpoint",
+                    typed(&self.run, location)
+                )));
         }
         let place = Place::open(location, None)?;
         let listed = list_checkpoints(&place)?;

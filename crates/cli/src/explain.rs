@@ -7,7 +7,7 @@ mod timeline;
 use std::path::Path;
 
 use carril_store::{Journal, JournalRecord, RunRecord, Storage as Place, last_report, report_number};
-use carril_types::Failure;
+use carril_types::{Failure, count};
 use clap::Args;
 use serde_json::json;
 
@@ -122,14 +122,15 @@ fn headline(directory: &Path, record: &RunRecord, records: &[JournalRecord]) -> 
     let mut facts = Vec::new();
     let last = last_report(&Place::local(directory)).ok().flatten();
     if let Some(reports) = last.as_ref().and_then(report_number) {
-        facts.push(if reports == 1 { "1 report".to_owned() } else { format!("{reports} reports") });
+        facts.push(count(reports, "report"));
     }
     let saved = saved(records);
     if saved > 0 {
         // Where only the small files are at hand, it is not known.
         let kept = carril_store::list_checkpoints(&Place::local(directory)).map_or(0, |listed| listed.len());
         facts.push(match kept {
-            0 => format!("{saved} checkpoints saved"),
+            0 => format!("{} saved", count(saved as u64, "checkpoint")),
+            kept if kept == saved => count(saved as u64, "checkpoint"),
             kept => format!("{kept} of {saved} checkpoints kept"),
         });
     }

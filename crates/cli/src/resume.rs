@@ -85,9 +85,8 @@ impl Resumable {
         let typed = find::typed(word, &location);
         match &subject.kind {
             Kind::Run => {
-                let record = record_at(&Place::open(&location, None)?).ok_or_else(|| {
-                    Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`"))
-                })?;
+                let record = record_at(&Place::open(&location, None)?)
+                    .ok_or_else(|| Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`")))?;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
                 // One that is ending is waited for where the run is started.
                 let is_live = record.is_live(now) && !record.owner.is_ending();
@@ -236,5 +235,10 @@ impl Asked {
 fn shown(command: &Command, directory: &Path, location: &str) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let words: Vec<String> = words.map(|word| shell_quoted(&word.to_string_lossy())).collect();
-    format!("cd {} && {VARIABLE}={} {}", shell_quoted(&directory.display().to_string()), shell_quoted(location), words.join(" "))
+    format!(
+        "cd {} && {VARIABLE}={} {}",
+        shell_quoted(&directory.display().to_string()),
+        shell_quoted(location),
+        words.join(" ")
+    )
 }

@@ -26,16 +26,20 @@ pub struct Stacks {
 
 impl Stacks {
     pub fn run(self) -> Result<(), Failure> {
-        let replies = block_on(async {
+        let (replies, trial) = block_on(async {
             let subject = self.storage.resolve(&self.run).await?;
             let mut replies = Vec::new();
             for (name, live) in asked(&self.run, &subject).await? {
                 replies.push((name, live.client.stacks(live.summary.run_id).await?));
             }
-            Ok(replies)
+            let trial = match &subject.kind {
+                Kind::Trial(of) => Some(of.trial().name.clone()),
+                _ => None,
+            };
+            Ok((replies, trial))
         })?;
         for (name, reply) in replies {
-            print_all(&if self.json { lines(&name, &reply) } else { shown(&name, &reply) });
+            print_all(&if self.json { lines(&name, trial.as_deref(), &reply) } else { shown(&name, &reply) });
         }
         Ok(())
     }
@@ -68,10 +72,10 @@ async fn asked(word: &str, subject: &Subject) -> Result<Vec<(String, Live)>, Fai
 pub fn not_live(word: &str, subject: &Subject) -> Failure {
     let (what, state) = match &subject.kind {
         Kind::Run => ("run", None),
-        Kind::Experiment(experiment) => ("experiment", Some(experiment.status_word())),
-        Kind::Trial(of) => ("trial", Some(crate::tune::state_word(of.trial(), false))),
+        Kind::Experiment(experiment) => ("experiment", Some(format!("is {}", experiment.status_word()))),
+        Kind::Trial(of) => ("trial", Some(crate::tune::stands(of.trial(), false))),
     };
-    let state = state.map_or_else(String::new, |state| format!(": it is {state}"));
+    let state = state.map_or_else(String::new, |state| format!(": it {state}"));
     let typed = typed(word, &subject.location);
     Failure::new(ErrorCode::NotFound, format!("the {what} `{word}` is not live{state}"))
         .hint(format!("`carril explain {typed}` tells how it went, `carril logs {typed}` what its workers printed"))
@@ -91,8 +95,9 @@ fn shown(name: &str, reply: &StacksReply) -> String {
     text
 }
 
-fn lines(name: &str, reply: &StacksReply) -> String {
-    let trial = (!name.is_empty()).then_some(name);
+/// `trial` is the one that was asked for; of a search, each reply has its own.
+fn lines(name: &str, trial: Option<&str>, reply: &StacksReply) -> String {
+    let trial = trial.or((!name.is_empty()).then_some(name));
     let line = |stack: &carril_proto::v1::RankStack| {
         json!({
             "trial": trial, "summary": reply.summary, "rank": stack.rank, "state": stack.state, "stack": stack.text,

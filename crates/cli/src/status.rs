@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use crate::find::{Live, Storage, block_on, blocking, is_end, live_runs, typed};
 use crate::resolve::{Kind, Subject};
 use crate::table::{local_time, own_metrics, print_all, size, table};
-use crate::tune::{Objective, counted, counts, significant, state_word};
+use crate::tune::{Objective, counted, counts, significant, stands, state_word};
 
 /// Trials of a search that are listed by name.
 const LISTED: usize = 4;
@@ -263,5 +263,5 @@ fn of_trial(experiment: &Experiment, trial: &Trial, subject: &Subject) -> Block 
         "reports": trial.iterations, "metrics": plain(&trial.metrics),
         "config": plain(&trial.config), "directory": subject.location,
     });
-    Block { head: format!("{} is {word}{why}", trial.id), rows, json }
+    Block { head: format!("{} {}{why}", trial.id, stands(trial, is_live)), rows, json }
 }

@@ -29,15 +29,18 @@ impl StopRun {
             let Some(live) = subject.live else { return Err(not_live(&self.run, &subject)) };
             let (name, id) = (live.summary.name, live.summary.run_id);
             let mut watch = live.client.watch(WatchRequest { run_id: id.clone(), ..Default::default() }).await?;
-            live.client.stop_run(id, "stopped by `carril stop-run`".into(), self.force).await?;
+            live.client.stop_run(id, "requested by `carril stop-run`".into(), self.force).await?;
+            // One that never ran, as a trial that waits for room, has no end of its own to tell of.
+            let mut status = "aborted".to_owned();
             while let Some(event) = watch.next().await? {
                 if let carril_proto::v1::run_event::Kind::Ended(ended) = event {
-                    if self.json {
-                        println!("{}", json!({ "name": name, "status": ended.status, "directory": subject.location }));
-                    } else {
-                        println!("{name} is {}", ended.status);
-                    }
+                    status = ended.status;
                 }
+            }
+            if self.json {
+                println!("{}", json!({ "name": name, "status": status, "directory": subject.location }));
+            } else {
+                println!("{name} is {status}");
             }
             Ok(())
         })

@@ -12,7 +12,7 @@ mod target;
 mod words;
 
 pub use self::objective::Objective;
-pub use self::words::{counted, counts, significant, state_word};
+pub use self::words::{counted, counts, significant, stands, state_word};
 
 use carril_types::Failure;
 use clap::Subcommand;

@@ -176,7 +176,8 @@ impl Placement {
         }
         let asked = request.per_worker.times(request.workers);
         let runs = self.held.len() + self.waiting.len();
-        format!("asks for {asked}, free is {}: waits for {runs} other run(s)", shown(&free, &asked))
+        let others = carril_types::count(runs as u64, "other run");
+        format!("asks for {asked}, free is {}: waits for {others}", shown(&free, &asked))
     }
 
     fn total(&self) -> Resources {

@@ -24,7 +24,7 @@ fn place_1_a_group_is_placed_whole_or_not_at_all() {
     let mut placement = node(&[("CPU", 4.0)], &[]);
     assert!(matches!(placement.ask(request("a", 3, &[("CPU", 1.0)])), Decision::Placed(_)));
     let Decision::Waits(reason) = placement.ask(request("b", 2, &[("CPU", 1.0)])) else { panic!("there is no room") };
-    assert_eq!(reason, "asks for 2 CPU, free is 1 CPU: waits for 1 other run(s)");
+    assert_eq!(reason, "asks for 2 CPU, free is 1 CPU: waits for 1 other run");
     let (_, node) = placement.nodes().next().unwrap();
     assert_eq!(node.free, resources(&[("CPU", 1.0)]), "one that waits holds nothing");
     let started = placement.release(&RunId::new("a"));

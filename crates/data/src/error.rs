@@ -2,7 +2,7 @@
 
 use arrow_schema::ArrowError;
 use carril_store::StoreError;
-use carril_types::{ErrorCode, Failure};
+use carril_types::{ErrorCode, Failure, near};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
@@ -61,6 +61,10 @@ impl DataError {
             }
             DataError::SchemasDiffer { .. } => {
                 "read them apart, give both the same columns with `map_batches`, and put them together with `union`".to_owned()
+            }
+            DataError::NoColumn { column, there } => {
+                let known = there.split(", ").map(|name| name.trim_matches('`'));
+                format!("did you mean `{}`?", near(column, known)?)
             }
             _ => return None,
         })

@@ -15,7 +15,9 @@ use carril_core::tune::experiment::{
 use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
 use carril_store::{RECOVERED, Reached, Recovered, Storage};
-use carril_types::{ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value};
+use carril_types::{
+    ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value, count, verb,
+};
 
 use self::names::{Directories, Names, leaves, policy_line};
 use self::records::line_of;
@@ -132,7 +134,9 @@ impl ExperimentRun {
             spec,
         };
         if opened.unreadable > 0 {
-            run.warn(format!("{} of `trials.jsonl` could not be read, and were left out", lines(opened.unreadable)));
+            let lost = opened.unreadable as u64;
+            let (lines, were) = (count(lost, "line"), verb(lost, "was", "were"));
+            run.warn(format!("{lines} of `trials.jsonl` could not be read, and {were} left out"));
         }
         run.restore(opened.before, !constants.is_empty())?;
         Ok(run)
@@ -257,8 +261,9 @@ impl ExperimentRun {
             *line = line_of(&record, self.started, Some(&known.names), resources.clone(), None);
         }
         self.disk.rewrite(&lines)?;
-        let trials = if found.len() == 1 { "1 trial".to_owned() } else { format!("{} trials", found.len()) };
-        self.warn(format!("`trials.jsonl` had lost {trials}, which were read back from their directories"));
+        let lost = found.len() as u64;
+        let (trials, were) = (count(lost, "trial"), verb(lost, "was", "were"));
+        self.warn(format!("`trials.jsonl` had lost {trials}, which {were} read back from their directories"));
         Ok(())
     }
 
@@ -697,10 +702,6 @@ impl ExperimentRun {
             self.tell(ending);
         }
     }
-}
-
-fn lines(count: usize) -> String {
-    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
 }
 
 impl Known {

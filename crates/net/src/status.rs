@@ -20,14 +20,14 @@ pub fn from_status(status: Status, lost: ErrorCode) -> Failure {
         return failure.into();
     }
     match status.code() {
-        Code::Unavailable | Code::Cancelled | Code::Aborted | Code::Unknown => gone(lost, status.message()),
+        Code::Unavailable | Code::Cancelled | Code::Aborted | Code::Unknown => gone(lost),
         code => Failure::new(ErrorCode::Internal, format!("{code:?}: {}", status.message())),
     }
 }
 
-fn gone(lost: ErrorCode, detail: &str) -> Failure {
-    let failure =
-        |who| Failure::new(lost, format!("the {who} is gone: its process has ended or was killed ({detail})"));
+/// What the transport says of it is about frames and bodies, and nothing to a user.
+fn gone(lost: ErrorCode) -> Failure {
+    let failure = |who| Failure::new(lost, format!("the {who} is gone: its process has ended or was killed"));
     match lost {
         ErrorCode::HeadLost => {
             failure("head").hint("what was reported is in the run's directory: `carril runs` lists it")

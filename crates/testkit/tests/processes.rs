@@ -192,7 +192,7 @@ async fn groups_wait_for_their_turn_and_the_impossible_is_refused() {
             }
         })
         .await;
-    assert_eq!(waited, "asks for 4 CPU, free is 2 CPU: waits for 1 other run(s)");
+    assert_eq!(waited, "asks for 4 CPU, free is 2 CPU: waits for 1 other run");
     assert_eq!(end.ended.status, "finished");
     let refused = fixture.submit(&fixture.spec(9, &[])).await.unwrap_err();
     assert_eq!(refused.code, ErrorCode::PlacementImpossible);

@@ -10,6 +10,32 @@ pub fn verb<'a>(number: u64, one: &'a str, many: &'a str) -> &'a str {
     if number == 1 { one } else { many }
 }
 
+/// The name that somebody may have meant who wrote `word`: one that differs by a third of its letters at most.
+pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let most = word.chars().count().div_ceil(3);
+    let close = known.into_iter().map(|name| (distance(word, name), name)).filter(|(distance, _)| *distance <= most);
+    close.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// How many letters have to be changed, added, taken away, or swapped with their neighbour.
+fn distance(one: &str, other: &str) -> usize {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=other.len()).collect()];
+    for (at, letter) in one.iter().enumerate() {
+        let mut row = vec![at + 1];
+        for (to, wanted) in other.iter().enumerate() {
+            let changed = rows[at][to] + usize::from(letter != wanted);
+            let mut least = changed.min(rows[at][to + 1] + 1).min(row[to] + 1);
+            if at > 0 && to > 0 && *letter == other[to - 1] && one[at - 1] == *wanted {
+                least = least.min(rows[at - 1][to - 1] + 1);
+            }
+            row.push(least);
+        }
+        rows.push(row);
+    }
+    rows[one.len()][other.len()]
+}
+
 /// A word as one would type it: quoted where a shell would see more in it.
 pub fn shell_quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
@@ -29,6 +55,16 @@ mod tests {
         assert_eq!(sentence(1), "1 line was left out");
         assert_eq!(sentence(0), "0 lines were left out");
         assert_eq!(sentence(2), "2 lines were left out");
+    }
+
+    #[test]
+    fn a_slip_of_the_keyboard_is_near_and_another_word_is_not() {
+        let known = ["train", "valid", "loss"];
+        for (word, meant) in [("trian", Some("train")), ("los", Some("loss")), ("vald", Some("valid")), ("x", None)] {
+            assert_eq!(near(word, known), meant, "{word}");
+        }
+        assert_eq!(near("test", known), None);
+        assert_eq!(near("", []), None);
     }
 
     #[test]

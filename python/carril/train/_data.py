@@ -122,7 +122,11 @@ def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") 
     if name is None or name not in datasets:
         there = ", ".join(f"`{one}`" for one in datasets) or "none: the trainer was given no `datasets`"
         asked = "no data set was named" if name is None else f"no data set is named {name!r}"
-        raise KeyError(f"{asked}; there are {there}")
+        from carril._internal.near import near
+
+        meant = None if name is None else near(name, datasets)
+        guess = f"; did you mean `{meant}`?" if meant is not None else ""
+        raise KeyError(f"{asked}{guess}; there are {there}")
     if name not in _shards:
         from carril.data.context import DataContext
 

@@ -67,7 +67,7 @@ def damage(data: bytes | None) -> str | None:
     if fields[1] != b"%d" % _VERSION:
         return f"has format {fields[1].decode(errors='replace')}, which this version of carril does not know"
     if fields[2] != b"%d" % len(content):
-        return f"is damaged: it has {len(content):,} of {fields[2].decode(errors='replace')} bytes"
+        return f"is damaged: it has {len(content)} of {fields[2].decode(errors='replace')} bytes"
     if fields[3] != hashlib.sha256(content).hexdigest().encode():
         return "is damaged: its checksum is not what was written"
     return None

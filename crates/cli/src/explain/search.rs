@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::story::Told;
 use super::{duration, lines, shortened_lines, timeline};
 use crate::table::{local_time, own_metrics};
-use crate::tune::{Objective, counted, counts, significant, state_word};
+use crate::tune::{Objective, counted, counts, significant, stands};
 
 /// Causes of failures that are listed, and trials that are named for each.
 const CAUSES: usize = 6;
@@ -60,9 +60,9 @@ pub fn json_of(experiment: &Experiment, history: &[Metrics]) -> Json {
 
 /// How a trial stands, and what it reached.
 pub fn trial_told(experiment: &Experiment, trial: &Trial) -> String {
-    let word = state_word(trial, experiment.status_word() == "running");
+    let stands = stands(trial, experiment.status_word() == "running");
     let why = if trial.reason.is_empty() { String::new() } else { format!(": {}", trial.reason) };
-    let mut text = format!("{} is {word}{why}\n", trial.id);
+    let mut text = format!("{} {stands}{why}\n", trial.id);
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<10}  {value}\n"));
     if trial.made > 0.0 {
         line("made", local_time(trial.made));

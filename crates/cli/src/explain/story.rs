@@ -191,7 +191,10 @@ mod tests {
 
     fn attempt(at: f64, number: u32) -> Vec<JournalRecord> {
         vec![
-            fact(at, Fact::AttemptBegun { attempt: Attempt(number), nodes: vec!["local#2".into()], host: "box".into() }),
+            fact(
+                at,
+                Fact::AttemptBegun { attempt: Attempt(number), nodes: vec!["local#2".into()], host: "box".into() },
+            ),
             event(at, "WorkerStarted: rank 0", "", &[]),
             event(at, "WorkerReady: rank 1", "", &[]),
             event(at, "WorkerReady: rank 0", "", &["ChangeStatus: running"]),

@@ -83,6 +83,11 @@ impl Objective {
             None => None,
         };
         let Some(mode) = mode else {
+            // Of a metric that nobody has reported, nothing else is worth asking.
+            let known = over_trials(experiment, |trial| last(experiment, trial, metric))?;
+            if known.iter().all(Option::is_none) {
+                return Err(not_reported(experiment, metric));
+            }
             let message = format!("it is not known whether the least or the most `{metric}` is best");
             return Err(Failure::new(ErrorCode::InvalidConfig, message).hint("say so with --mode min|max"));
         };
@@ -98,11 +103,15 @@ impl Objective {
         };
         let scores = Scores { goal, values };
         if scores.values.iter().all(Option::is_none) {
-            let message = format!("no trial of `{}` has reported `{}`", experiment.summary.name, scores.goal.metric);
-            return Err(Failure::new(ErrorCode::NotFound, message).hint(reported(experiment)));
+            return Err(not_reported(experiment, &scores.goal.metric));
         }
         Ok(scores)
     }
+}
+
+fn not_reported(experiment: &Experiment, metric: &str) -> Failure {
+    let message = format!("no trial of `{}` has reported `{metric}`", experiment.summary.name);
+    Failure::new(ErrorCode::NotFound, message).hint(reported(experiment))
 }
 
 /// Of the last result that has the metric, which is mostly the last.

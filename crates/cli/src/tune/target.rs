@@ -64,7 +64,8 @@ fn note_damage(experiment: &Experiment) {
         note("the last line of `trials.jsonl` was cut short, and is left out");
     }
     if experiment.unreadable > 0 {
-        let (lines, cannot) = (count(experiment.unreadable as u64, "line"), "that cannot be read, as a crash leaves them");
+        let (lines, cannot) =
+            (count(experiment.unreadable as u64, "line"), "that cannot be read, as a crash leaves them");
         note(&format!("left out: {lines} of `trials.jsonl` {cannot}"));
     }
     note_read_back(experiment);

@@ -84,6 +84,14 @@ pub fn state_word(trial: &Trial, is_live: bool) -> &'static str {
     }
 }
 
+/// The same in a sentence: `is running`, `failed`.
+pub fn stands(trial: &Trial, is_live: bool) -> String {
+    match state_word(trial, is_live) {
+        "error" => "failed".to_owned(),
+        word => format!("is {word}"),
+    }
+}
+
 /// How many trials are in which state, the most first.
 pub fn counts(experiment: &Experiment, is_live: bool) -> Vec<(&'static str, usize)> {
     let mut counts: Vec<(&'static str, usize)> = Vec::new();

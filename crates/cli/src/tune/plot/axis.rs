@@ -73,7 +73,9 @@ impl Scale {
     /// The same for a metric: a fraction such as an accuracy is read on a linear scale, unless it spans decades near 0.
     pub fn of_metric(values: &[f64]) -> Self {
         match Self::of(values) {
-            Self::Log { low, high } if low > NEAR_ZERO && (FRACTION..=1.0).contains(&high) => Self::Linear { low, high },
+            Self::Log { low, high } if low > NEAR_ZERO && (FRACTION..=1.0).contains(&high) => {
+                Self::Linear { low, high }
+            }
             scale => scale,
         }
     }
