@@ -317,7 +317,7 @@ impl Epoch {
         Some((whole.saturating_sub(left), whole))
     }
 
-    pub fn number(&self) -> u64 {
+    pub fn epoch(&self) -> u64 {
         self.epoch
     }
 

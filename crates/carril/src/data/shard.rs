@@ -179,7 +179,7 @@ impl Iterator for Batches {
             Inner::Epoch(epoch, shard) => {
                 let next = epoch.next_batch();
                 if let (Some(worker), Some((done, total))) = (shard.worker.upgrade(), epoch.rows_read()) {
-                    worker.set_rows_read(&shard.name, epoch.number(), done, total);
+                    worker.set_rows_read(&shard.name, epoch.epoch(), done, total);
                 }
                 next
             }

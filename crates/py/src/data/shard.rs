@@ -121,7 +121,7 @@ impl Epoch {
     /// The number of this epoch, from 0.
     #[getter]
     fn number(&self) -> u64 {
-        self.inner().number()
+        self.inner().epoch()
     }
 
     /// How many rows of its part of the epoch this rank was handed, and how many it has; None where rows are not counted.
