@@ -209,7 +209,8 @@ class Zygote:
             return {"refused": f"fork failed: {error}"}
         if middle == 0:
             # Forks once more and leaves at once.
-            return self._fork_again(reading, writing)
+            self._fork_again(reading, writing)
+            return None
         os.close(writing)
         text = os.read(reading, 32)
         os.close(reading)
