@@ -235,7 +235,7 @@ class Session:
     def returned(self, value: str | None) -> None:
         """`value` is the hash of a blob that holds the pickled return value."""
     def failed(
-        self, message: str, exception_type: str, traceback: str, location: str, exception: bytes | None
+        self, message: str, exception_type: str, traceback: str, location: str, exception: bytes | None, code: str
     ) -> None: ...
     def is_told_to_exit(self, within: float = 0.0) -> bool:
         """Whether the agent has told this process to go, now or within so many seconds."""

@@ -168,7 +168,13 @@ def test_a_process_that_is_killed_is_replaced_and_its_rows_are_done_again(tmp_pa
     assert [row["id"] for row in rows] == list(range(5000))
 
 
-def test_rows_that_end_every_process_are_an_error_of_the_function(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signal", "told", "origin"),
+    [(9, "SIGKILL", "infrastructure"), (15, "SIGTERM", "infrastructure"), (11, "SIGSEGV", "user")],
+)
+def test_rows_with_which_every_process_ends_are_an_error_that_says_whose(
+    tmp_path: Path, signal: int, told: str, origin: str
+) -> None:
     tried = str(tmp_path)
 
     def always(row: dict[str, Any]) -> dict[str, Any]:
@@ -176,10 +182,41 @@ def test_rows_that_end_every_process_are_an_error_of_the_function(tmp_path: Path
         import tempfile
 
         tempfile.mkstemp(dir=tried)
-        os.kill(os.getpid(), 9)
+        os.kill(os.getpid(), signal)
         return row
 
-    with pytest.raises(WorkerDiedError, match="3 times with the same rows") as caught:
+    with pytest.raises(WorkerDiedError, match=f"was ended by {told}, 3 times with the same rows") as caught:
         data.range(1).map(always).take_all()
-    assert caught.value.origin == "user"
+    assert caught.value.origin == origin
     assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.usefixtures("head")
+@pytest.mark.parametrize(("signal", "code", "restarts"), [(9, "worker-killed", 2), (11, "user-exception", 0)])
+def test_a_run_is_restarted_for_processes_that_somebody_kills_and_not_for_those_that_crash(
+    storage: Path, tmp_path: Path, signal: int, code: str, restarts: int
+) -> None:
+    tried = str(tmp_path)
+
+    def ends(row: dict[str, Any]) -> dict[str, Any]:
+        import os
+        import tempfile
+
+        tempfile.mkstemp(dir=tried, prefix="tried-")
+        os.kill(os.getpid(), signal)
+        return row
+
+    def read() -> None:
+        list(train.get_dataset_shard("train").iter_batches())
+
+    failures = train.FailureConfig(max_failures=0, max_infrastructure_failures=2)
+    trainer = train.DataParallelTrainer(
+        read,
+        run_config=train.RunConfig(storage_path=str(storage), failure_config=failures),
+        datasets={"train": data.range(1).map(ends)},
+    )
+    with pytest.raises(train.WorkerGroupError) as caught:
+        trainer.fit()
+    assert caught.value.code == code
+    # Three processes in each attempt.
+    assert len(list(tmp_path.glob("tried-*"))) == 3 * (1 + restarts)

@@ -4,19 +4,22 @@
 //! memory is used again and again: fresh pages would cost more than the copy.
 //! MAPPER-1: a process has one block at a time; `apply` waits until one is free.
 //! MAPPER-2: a process that has gone is replaced, and the block that it had is done again by another one, a few times: somebody may have
-//!   killed it. A block that ends every process is the function's own failure.
+//!   killed it. A block with which every process ends is an error. It is the function's own where one of them left, crashed or took too much
+//!   memory, and otherwise the doing of whoever killed them.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::StreamWriter;
-use carril_types::{ErrorCode, Failure};
+use carril_types::{ErrorCode, ExitStatus, Failure};
 use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde::Deserialize;
@@ -26,6 +29,9 @@ use crate::error::DataError;
 
 /// So many processes may end with the same block in their hands.
 const TRIES: usize = 3;
+/// Who forked a process says how it ended as soon as the kernel has told it.
+const STATUS_WITHIN: Duration = Duration::from_secs(5);
+const SIGKILL: ExitStatus = ExitStatus::Signal(9);
 
 /// One process, by what connects us.
 struct Mapper {
@@ -33,6 +39,55 @@ struct Mapper {
     /// What it is given, and what it gives.
     given: File,
     made: File,
+    /// On which its parent says how it ended.
+    status: UnixStream,
+}
+
+/// How a process ended with a block in its hands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Death {
+    Exit(ExitStatus),
+    /// By the kernel, for its memory.
+    OutOfMemory,
+    /// Its parent has gone as well.
+    Unknown,
+}
+
+impl Death {
+    fn failure(self) -> Failure {
+        let told =
+            |what: &str| format!("a process that ran a function on data {what}, {TRIES} times with the same rows");
+        match self {
+            Death::Exit(exit) => {
+                let hint = match exit.error_code() {
+                    ErrorCode::WorkerKilled => {
+                        "somebody outside killed it; with SIGKILL that may be the kernel, for its memory"
+                    }
+                    _ => {
+                        "it left or crashed in the function, or in native code that it calls: its output is on the console"
+                    }
+                };
+                Failure::new(exit.error_code(), told(&exit.what_happened())).hint(hint)
+            }
+            Death::OutOfMemory => Failure::new(ErrorCode::OutOfMemory, told("was ended by the kernel for its memory"))
+                .hint("let the function hold less: a smaller `batch_size`, or a smaller `concurrency`"),
+            Death::Unknown => Failure::new(ErrorCode::WorkerKilled, told("has gone with its parent")),
+        }
+    }
+
+    fn is_own(self) -> bool {
+        match self {
+            Death::Exit(exit) => exit.error_code() == ErrorCode::WorkerExited,
+            Death::OutOfMemory => true,
+            Death::Unknown => false,
+        }
+    }
+}
+
+/// How many processes of this machine the kernel has ended for their memory.
+fn memory_kills() -> u64 {
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok()).unwrap_or(0)
 }
 
 pub struct Pool {
@@ -41,6 +96,8 @@ pub struct Pool {
     free: Mutex<Free>,
     ready: Condvar,
     keeps_rows: bool,
+    /// As far as they were counted: a process that somebody kills later was not killed for its memory.
+    memory_kills: AtomicU64,
 }
 
 struct Free {
@@ -65,6 +122,7 @@ impl Pool {
             free: Mutex::new(Free { alive: mappers.len(), mappers }),
             ready: Condvar::new(),
             keeps_rows,
+            memory_kills: AtomicU64::new(memory_kills()),
         })
     }
 
@@ -81,6 +139,14 @@ impl Pool {
         }
     }
 
+    /// `kills` is how many processes the kernel had ended before.
+    fn death(&self, mapper: &mut Mapper, kills: u64) -> Death {
+        let Some(exit) = mapper.exit() else { return Death::Unknown };
+        let now = if exit == SIGKILL { memory_kills() } else { kills };
+        self.memory_kills.fetch_max(now, Ordering::Relaxed);
+        if now > kills { Death::OutOfMemory } else { Death::Exit(exit) }
+    }
+
     fn give_back(&self, mapper: Option<Mapper>) {
         let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         match mapper {
@@ -95,21 +161,23 @@ impl Pool {
 
 impl Transform for Pool {
     fn apply(&self, block: RecordBatch) -> Result<Vec<RecordBatch>, DataError> {
+        let mut deaths = Vec::new();
         for _ in 0..TRIES {
             let mut mapper = self.take()?;
+            let kills = self.memory_kills.load(Ordering::Relaxed);
             match mapper.exchange(&block) {
                 Ok(answer) => {
                     self.give_back(Some(mapper));
                     return answer;
                 }
-                Err(_) => self.give_back(Mapper::fork(&self.control).ok()),
+                Err(_) => {
+                    deaths.push(self.death(&mut mapper, kills));
+                    self.give_back(Mapper::fork(&self.control).ok());
+                }
             }
         }
-        let told =
-            format!("a process that ran a function on data has ended by itself, {TRIES} times with the same rows");
-        let failure = Failure::new(ErrorCode::WorkerExited, told)
-            .hint("it may be killed for its memory, or crash in native code: its output is on the console");
-        Err(DataError::User(Box::new(failure)))
+        let death = deaths.iter().find(|death| death.is_own()).or(deaths.last()).copied().unwrap_or(Death::Unknown);
+        Err(DataError::User(Box::new(death.failure())))
     }
 
     fn keeps_rows(&self) -> bool {
@@ -145,10 +213,23 @@ impl Mapper {
         let (socket, there) = UnixStream::pair()?;
         let (given, given_there) = shared(c"carril-given")?;
         let (made, made_there) = shared(c"carril-made")?;
-        let descriptors = [there.as_raw_fd(), given_there.as_raw_fd(), made_there.as_raw_fd()];
+        let (status, status_there) = UnixStream::pair()?;
+        status.set_read_timeout(Some(STATUS_WITHIN))?;
+        let descriptors =
+            [there.as_raw_fd(), given_there.as_raw_fd(), made_there.as_raw_fd(), status_there.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&descriptors)];
         sendmsg::<()>(control.as_raw_fd(), &[IoSlice::new(b"f")], &rights, MsgFlags::MSG_NOSIGNAL, None)?;
-        Ok(Self { socket, given, made })
+        Ok(Self { socket, given, made, status })
+    }
+
+    /// How it ended; nothing where nobody says so.
+    fn exit(&mut self) -> Option<ExitStatus> {
+        let mut code = [0; 4];
+        self.status.read_exact(&mut code).ok()?;
+        Some(match i32::from_le_bytes(code) {
+            code @ 0.. => ExitStatus::Code(code),
+            signal => ExitStatus::Signal(-signal),
+        })
     }
 
     /// The outer error: the process has gone.

@@ -254,7 +254,7 @@ impl Session {
         self.inner.returned(value);
     }
 
-    #[pyo3(signature = (message, exception_type, traceback, location, exception))]
+    #[pyo3(signature = (message, exception_type, traceback, location, exception, code))]
     fn failed(
         &self,
         message: String,
@@ -262,10 +262,12 @@ impl Session {
         traceback: String,
         location: String,
         exception: Option<Vec<u8>>,
+        code: &str,
     ) {
+        let code = ErrorCode::from_name(code).unwrap_or(ErrorCode::UserException);
         self.inner.failed(WorkerFailure {
             rank: Rank(self.rank()),
-            failure: Failure::new(ErrorCode::UserException, message),
+            failure: Failure::new(code, message),
             exception_type,
             traceback,
             location,

@@ -314,6 +314,46 @@ pub enum ExitStatus {
     Signal(i32),
 }
 
+impl ExitStatus {
+    /// Whose doing it is: a process leaves or crashes by its own code, and any other signal comes from outside.
+    pub fn error_code(self) -> ErrorCode {
+        match self {
+            ExitStatus::Code(_) | ExitStatus::Signal(4 | 6 | 7 | 8 | 11 | 31) => ErrorCode::WorkerExited,
+            ExitStatus::Signal(_) => ErrorCode::WorkerKilled,
+        }
+    }
+
+    /// What became of the process: `left with exit code 3`, `was ended by SIGKILL`.
+    pub fn what_happened(self) -> String {
+        match self {
+            ExitStatus::Code(code) => format!("left with exit code {code}"),
+            ExitStatus::Signal(signal) => format!("was ended by {}", signal_name(signal)),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        other => return format!("signal {other}"),
+    };
+    name.to_owned()
+}
+
 impl fmt::Display for ExitStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

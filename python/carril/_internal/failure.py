@@ -27,6 +27,7 @@ class ExceptionReport(NamedTuple):
     traceback: str
     location: str
     exception: bytes | None
+    code: str
 
 
 def describe(error: BaseException) -> ExceptionReport:
@@ -37,7 +38,8 @@ def describe(error: BaseException) -> ExceptionReport:
     )
     text = _readable(_cut(_text(error)) + _keys_there(error))
     trace = _readable("\n".join(map(_cut, _traceback(error).split("\n"))))
-    return ExceptionReport(text, name, trace, _readable(_location(error.__traceback__)), _pickled(error))
+    location = _readable(_location(error.__traceback__))
+    return ExceptionReport(text, name, trace, location, _pickled(error), _code(error))
 
 
 def _cut(text: str) -> str:
@@ -48,6 +50,14 @@ def _cut(text: str) -> str:
 def _readable(text: str) -> str:
     """What no encoding has, such as the bytes of a file's name that are no UTF-8, is shown escaped."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _code(error: BaseException) -> str:
+    """What a function raises is its own failure, but for a kill from outside that ended what it was reading from."""
+    from carril.exceptions import WorkerDiedError
+
+    is_killed = isinstance(error, WorkerDiedError) and error.origin == "infrastructure"
+    return error.code if is_killed else "user-exception"
 
 
 def _keys_there(error: BaseException) -> str:

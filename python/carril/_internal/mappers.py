@@ -6,6 +6,7 @@ numpy as it likes: from the agent's zygote, or, where there is none, from a nurs
 
 MAPPERS-1: whoever sits at the other end of a socket has gone when it ends: nursery, manager and mappers end then.
 MAPPERS-2: a mapper ends with its manager, also in the middle of a function.
+MAPPERS-3: how a mapper has ended is told by its manager, on a socket of its own: a kill from outside is not the function's doing.
 """
 
 import contextlib
@@ -131,6 +132,8 @@ def _manage(control: socket.socket) -> int:
     from carril.data import _functions as functions
 
     show_title("carril:data", "carril: functions on data")
+    mappers = _Mappers()
+    signal.signal(signal.SIGCHLD, mappers.collect)
     setup = receive(control)
     if setup is None:
         return 0
@@ -149,17 +152,43 @@ def _manage(control: socket.socket) -> int:
     _send(control, b"+")
     gc.freeze()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 1, 3)
+        message, descriptors, _, _ = socket.recv_fds(control, 1, 4)
         if not message:
             return 0
         manager = os.getpid()
-        if os.fork() == 0:
+        *own, status = descriptors
+        pid = os.fork()
+        if pid == 0:
             control.close()
+            os.close(status)
             end_with_parent(manager)
-            _serve(functions, operations, *descriptors)
+            _serve(functions, operations, *own)
             os._exit(0)
-        for descriptor in descriptors:
+        for descriptor in own:
             os.close(descriptor)
+        mappers.add(pid, status)
+
+
+class _Mappers:
+    """Those that live, each with the socket on which its end is told."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[int, int] = {}
+
+    def add(self, pid: int, status: int) -> None:
+        self._sockets[pid] = status
+        # It may have ended before it was known here.
+        self.collect()
+
+    def collect(self, *_: object) -> None:
+        """On SIGCHLD. Only mappers are waited for: other children belong to what the user has loaded."""
+        for pid, status in list(self._sockets.items()):
+            ended, how = os.waitpid(pid, os.WNOHANG)
+            if ended and self._sockets.pop(pid, None) is not None:
+                # Whoever has gone meanwhile does not ask.
+                with contextlib.suppress(OSError):
+                    os.write(status, os.waitstatus_to_exitcode(how).to_bytes(4, "little", signed=True))
+                os.close(status)
 
 
 def _serve(functions: Any, operations: Any, descriptor: int, given: int, made: int) -> None:

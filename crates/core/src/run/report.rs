@@ -88,39 +88,5 @@ pub(super) fn failure_of_exit(exit: ExitStatus, out_of_memory: Option<OutOfMemor
         return Failure::new(ErrorCode::OutOfMemory, message)
             .hint("raise the memory limit of the job or container, or use less memory per rank");
     }
-    match exit {
-        ExitStatus::Code(code) => {
-            Failure::new(ErrorCode::WorkerExited, format!("the worker process left with exit code {code}"))
-        }
-        ExitStatus::Signal(signal) => {
-            let name = signal_name(signal);
-            let code = match signal {
-                4 | 6 | 7 | 8 | 11 | 31 => ErrorCode::WorkerExited,
-                _ => ErrorCode::WorkerKilled,
-            };
-            Failure::new(code, format!("the worker process was ended by {name}"))
-        }
-    }
-}
-
-fn signal_name(signal: i32) -> String {
-    let name = match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        14 => "SIGALRM",
-        15 => "SIGTERM",
-        24 => "SIGXCPU",
-        25 => "SIGXFSZ",
-        31 => "SIGSYS",
-        other => return format!("signal {other}"),
-    };
-    name.to_owned()
+    Failure::new(exit.error_code(), format!("the worker process {}", exit.what_happened()))
 }
