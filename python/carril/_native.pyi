@@ -344,7 +344,14 @@ class Positions:
 class Shard:
     """The part of a data set that one of several ranks reads."""
 
-    def __new__(cls, source: Source, transforms: list[Transform], options: str, saved: Positions | None) -> Shard: ...
+    def __new__(
+        cls,
+        source: Source,
+        transforms: list[Transform],
+        options: str,
+        saved: Positions | None,
+        session: Session | None,
+    ) -> Shard: ...
     def progress(self) -> str:
         """What a checkpoint keeps, as JSON."""
     @property

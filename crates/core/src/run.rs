@@ -245,7 +245,7 @@ impl<R> RunMachine<R> {
             Event::Validated { iteration, score, how } => self.on_validated(iteration, score, how, &mut out),
             Event::ValidationKept { iteration } => self.on_validation_kept(iteration, &mut out),
             Event::WorkerWaits { rank, kind, sequence, payload } => {
-                self.on_worker_waits(rank, Wait { kind, sequence, payload }, &mut out);
+                self.on_worker_waits(rank, Wait { kind, sequence, payload, since: now }, &mut out);
             }
             Event::WorkerReturned { rank, value, preempted } => {
                 if let Some(preemption) = &mut self.preemption {
@@ -339,22 +339,27 @@ impl<R> RunMachine<R> {
             Timer::Validation(iteration) => self.on_validation_timer(iteration, out),
             Timer::Warn => {
                 self.warning = false;
-                self.warn_of_slowness(out);
+                self.warn_of_slowness(now, out);
                 self.keep_warning(out);
             }
         }
     }
 
-    fn warn_of_slowness(&mut self, out: &mut Outcome<R>) {
+    fn warn_of_slowness(&mut self, now: Duration, out: &mut Outcome<R>) {
         let every = WARN_EVERY.as_secs();
         if self.state == State::Starting {
             let late: Vec<Rank> =
                 (0..).zip(&self.workers).filter(|(_, w)| !w.is_ready()).map(|(rank, _)| Rank(rank)).collect();
             out.commands.push(Command::Warn(format!("{} not started after {every} s", ranks_text(&late))));
-        } else if !self.waits.is_empty() {
+            return;
+        }
+        let long = self.waits.long(now, WARN_EVERY);
+        if !long.is_empty() {
             let missing = self.waits.missing(self.workers.len());
-            let text = format!("{} for {every} s: {} not there", self.waits.describe(|_| true), ranks_text(&missing));
-            out.commands.push(Command::Warn(text));
+            let waiting = self.waits.describe(|rank| long.contains(&rank));
+            let hint = self.waits.hint(&long).map_or_else(String::new, |hint| format!("; {hint}"));
+            out.commands
+                .push(Command::Warn(format!("{waiting} for {every} s: {} not there{hint}", ranks_text(&missing))));
         }
     }
 
@@ -423,11 +428,19 @@ impl<R> RunMachine<R> {
         {
             return;
         }
-        let returned: Vec<Rank> =
-            (0..).zip(&self.workers).filter(|(_, w)| w.is_told()).map(|(rank, _)| Rank(rank)).collect();
+        let data = self.waits.release_hopeless_data(self.workers.len(), self.counts.returned);
+        if !data.is_empty() {
+            return release(data, out);
+        }
+        let returned = self.told();
         if let Some(failure) = self.waits.hopeless(self.workers.len(), &returned) {
             self.fail_with_stacks(failure, out);
         }
+    }
+
+    /// Ranks that have returned or failed.
+    fn told(&self) -> Vec<Rank> {
+        (0..).zip(&self.workers).filter(|(_, w)| w.is_told()).map(|(rank, _)| Rank(rank)).collect()
     }
 
     fn finish_if_returned(&mut self, out: &mut Outcome<R>) {

@@ -1,13 +1,20 @@
 //! What ranks wait for, and when a wait has become hopeless.
 //!
-//! A rank waits in at most one place at a time: a barrier or broadcast, the commit of a checkpoint, or a place to report into.
+//! A rank waits in at most one place at a time: a barrier or broadcast, the commit of a checkpoint, a place to report into, or for a batch
+//! of a data set that another rank has to read too.
 //! WAIT-1: a barrier or broadcast is released when every rank has joined the one of the same number, with rank 0's payload.
 //! WAIT-2: only proof ends a wait with an error: a rank that is needed has returned, joined something else under the same
 //!   number, or every rank that is left waits for another. Slowness never does.
+//! WAIT-3: whoever waits for a batch looks itself whether it has come, and may go on before that is known here. So it is told what is proven,
+//!   and looks again: nobody else is ended for it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use carril_types::{ErrorCode, Failure, Rank};
+
+const READ_BY_ALL: &str = "every rank must read a data set that is split among the ranks, in the same order as the others; \
+     `DataConfig(datasets_to_split=[…])` names those that are split, and each rank reads all of the others";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WaitKind {
@@ -23,6 +30,15 @@ pub enum WaitKind {
     Preempted,
     /// For the checks of all checkpoints that are stored.
     Validated,
+    /// For other ranks to read a data set. The payload says who and what, as `parse_data_payload` reads it; without one the wait is over.
+    Data,
+}
+
+/// What the payload of a wait for data says: for which ranks, and for what of them.
+pub(crate) fn parse_data_payload(payload: &[u8]) -> (Vec<Rank>, String) {
+    let text = String::from_utf8_lossy(payload);
+    let (ranks, what) = text.split_once(' ').unwrap_or((&text, ""));
+    (ranks.split(',').filter_map(|rank| rank.parse().ok().map(Rank)).collect(), what.to_owned())
 }
 
 impl WaitKind {
@@ -35,29 +51,18 @@ impl WaitKind {
             WaitKind::Place => "place",
             WaitKind::Preempted => "preempted",
             WaitKind::Validated => "validated",
+            WaitKind::Data => "data",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        use WaitKind::{Barrier, Broadcast, Checkpoint, Grant, Place, Preempted, Validated};
-        let all = [Barrier, Broadcast, Checkpoint, Grant, Place, Preempted, Validated];
+        use WaitKind::{Barrier, Broadcast, Checkpoint, Data, Grant, Place, Preempted, Validated};
+        let all = [Barrier, Broadcast, Checkpoint, Grant, Place, Preempted, Validated, Data];
         all.into_iter().find(|kind| kind.name() == name)
     }
 
     fn is_collective(self) -> bool {
         matches!(self, WaitKind::Barrier | WaitKind::Broadcast)
-    }
-
-    fn describe(self, sequence: u64) -> String {
-        match self {
-            WaitKind::Barrier => format!("in `barrier` number {}", sequence + 1),
-            WaitKind::Broadcast => format!("in `broadcast_from_rank_zero`, collective number {}", sequence + 1),
-            WaitKind::Checkpoint => format!("for the checkpoint of report {}", sequence + 1),
-            WaitKind::Grant => format!("to make report {}", sequence + 1),
-            WaitKind::Place => format!("to save the checkpoint of report {}", sequence + 1),
-            WaitKind::Preempted => format!("for the end, after report {}", sequence + 1),
-            WaitKind::Validated => "for the validation of checkpoints".to_owned(),
-        }
     }
 }
 
@@ -66,6 +71,26 @@ pub(crate) struct Wait {
     pub kind: WaitKind,
     pub sequence: u64,
     pub payload: Vec<u8>,
+    pub since: Duration,
+}
+
+impl Wait {
+    fn describe(&self) -> String {
+        let sequence = self.sequence;
+        match self.kind {
+            WaitKind::Barrier => format!("in `barrier` number {}", sequence + 1),
+            WaitKind::Broadcast => format!("in `broadcast_from_rank_zero`, collective number {}", sequence + 1),
+            WaitKind::Checkpoint => format!("for the checkpoint of report {}", sequence + 1),
+            WaitKind::Grant => format!("to make report {}", sequence + 1),
+            WaitKind::Place => format!("to save the checkpoint of report {}", sequence + 1),
+            WaitKind::Preempted => format!("for the end, after report {}", sequence + 1),
+            WaitKind::Validated => "for the validation of checkpoints".to_owned(),
+            WaitKind::Data => {
+                let (ranks, what) = parse_data_payload(&self.payload);
+                format!("for {what} of {}", ranks_text(&ranks))
+            }
+        }
+    }
 }
 
 /// A wait that has ended: what the rank is told.
@@ -83,8 +108,47 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
+    /// One for data does not take the place of another: a thread beside the function may read.
     pub fn join(&mut self, rank: Rank, wait: Wait) {
-        self.waiting.insert(rank, wait);
+        let is_taken = self.waiting.get(&rank).is_some_and(|known| known.kind != WaitKind::Data);
+        if wait.kind != WaitKind::Data || !is_taken {
+            self.waiting.insert(rank, wait);
+        }
+    }
+
+    /// What this rank waited for of a data set has come.
+    pub fn leave_data(&mut self, rank: Rank, sequence: u64) {
+        if self.waiting.get(&rank).is_some_and(|wait| (wait.kind, wait.sequence) == (WaitKind::Data, sequence)) {
+            self.waiting.remove(&rank);
+        }
+    }
+
+    /// Whoever waits for data of ranks that have returned: they will not read any more.
+    pub fn release_data_of(&mut self, returned: &[Rank]) -> Vec<Released> {
+        let mut released = Vec::new();
+        for (rank, wait) in self.waiting.iter().filter(|(_, wait)| wait.kind == WaitKind::Data) {
+            let (needed, _) = parse_data_payload(&wait.payload);
+            let gone: Vec<String> = needed.iter().filter(|one| returned.contains(one)).map(Rank::to_string).collect();
+            if !gone.is_empty() {
+                let result = Ok(gone.join(",").into_bytes());
+                released.push(Released { rank: *rank, kind: wait.kind, sequence: wait.sequence, result });
+            }
+        }
+        released.iter().for_each(|released| self.leave(released.rank));
+        released
+    }
+
+    /// Those that wait for data, where no rank can go on: each is told, and looks once more.
+    pub fn release_hopeless_data(&mut self, world_size: usize, returned: usize) -> Vec<Released> {
+        if self.waiting.len() + returned < world_size {
+            return Vec::new();
+        }
+        let failure = Failure::new(
+            ErrorCode::CollectiveMismatch,
+            format!("the ranks wait for each other: {}", self.describe(|_| true)),
+        )
+        .hint(READ_BY_ALL);
+        self.take(|_, wait| wait.kind == WaitKind::Data, |_| Err(failure.clone()))
     }
 
     pub fn leave(&mut self, rank: Rank) {
@@ -162,7 +226,7 @@ impl Waits {
     pub fn describe(&self, keep: impl Fn(Rank) -> bool) -> String {
         let mut places: Vec<(String, Vec<Rank>)> = Vec::new();
         for (rank, wait) in self.waiting.iter().filter(|(rank, _)| keep(**rank)) {
-            let place = wait.kind.describe(wait.sequence);
+            let place = wait.describe();
             match places.iter_mut().find(|(known, _)| *known == place) {
                 Some((_, ranks)) => ranks.push(*rank),
                 None => places.push((place, vec![*rank])),
@@ -173,6 +237,21 @@ impl Waits {
             format!("{} {verb} {place}", ranks_text(ranks))
         });
         parts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Those that have waited for so long.
+    pub fn long(&self, now: Duration, least: Duration) -> Vec<Rank> {
+        let long = self.waiting.iter().filter(|(_, wait)| now.saturating_sub(wait.since) >= least);
+        long.map(|(rank, _)| *rank).collect()
+    }
+
+    /// What to do about one that does not come, where that is not plain.
+    pub fn hint(&self, ranks: &[Rank]) -> Option<&'static str> {
+        ranks.iter().any(|rank| self.is_for_data(*rank)).then_some(READ_BY_ALL)
+    }
+
+    pub fn is_for_data(&self, rank: Rank) -> bool {
+        self.waiting.get(&rank).is_some_and(|wait| wait.kind == WaitKind::Data)
     }
 
     /// Ranks that are not waiting in a collective although others are.

@@ -3,12 +3,16 @@
 //!
 //! BOARD-1: that a rank's batches are all is told with a number that was told before: whoever sees the one sees the other.
 //! BOARD-2: nobody waits here for longer than asked: whoever is called from Python looks after signals in between.
+//! BOARD-3: a rank that is waited for long is asked after. One that has returned is not waited for any more, and where no rank can go on the
+//!   wait is an error.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,6 +21,8 @@ use nix::libc;
 
 use crate::error::DataError;
 use crate::order::Position;
+use crate::shard::ShardOptions;
+use crate::watch::{Asked, Found, Watch};
 
 /// A rank's place: how many batches it has, whether these are all, whether its position is final, and that position.
 const WORDS: usize = 7;
@@ -24,7 +30,8 @@ const FINAL: usize = 2;
 const POSITION: usize = 3;
 /// More than anybody has: this rank is not waited for any more.
 const LEFT: u64 = 1 << 62;
-const TOLD_AFTER: Duration = Duration::from_secs(10);
+/// After so long somebody is asked. Most waits are far shorter, and cost no message.
+const ASKED_AFTER: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// A file that every rank has mapped.
@@ -32,8 +39,18 @@ pub(crate) struct Board {
     words: NonNull<AtomicU64>,
     world: usize,
     rank: usize,
-    /// Since when something is waited for, and whether that was told.
-    waiting: Option<(Instant, bool)>,
+    /// Of which data set, for people, and who is asked.
+    name: String,
+    watch: Option<Arc<dyn Watch>>,
+    waiting: Option<Waiting>,
+    /// Ranks that have returned, as far as that was found here.
+    pub returned: BTreeSet<usize>,
+}
+
+/// Since when something is waited for.
+struct Waiting {
+    since: Instant,
+    asked: Option<Box<dyn Asked>>,
 }
 
 /// How far the ranks were when they ended.
@@ -55,7 +72,10 @@ struct Count {
 }
 
 impl Board {
-    pub fn open(path: &Path, world: usize, rank: usize) -> Result<Self, DataError> {
+    /// Ranks in `returned` are not waited for.
+    pub fn open(path: &Path, options: &ShardOptions, returned: BTreeSet<usize>) -> Result<Self, DataError> {
+        let ShardOptions { world, rank, name, watch, .. } = options;
+        let (world, rank) = (*world, *rank);
         let failed = |source| StoreError::Io { what: "map", path: path.to_owned(), source };
         let mut options = File::options();
         let file =
@@ -67,7 +87,12 @@ impl Board {
         let base =
             unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
         match NonNull::new(base.cast()).filter(|_| base != libc::MAP_FAILED) {
-            Some(words) => Ok(Self { words, world, rank, waiting: None }),
+            Some(words) => {
+                let (name, watch) = (name.clone(), watch.clone());
+                let mut board = Self { words, world, rank, name, watch, waiting: None, returned: BTreeSet::new() };
+                board.note_returned(returned);
+                Ok(board)
+            }
             None => Err(failed(std::io::Error::last_os_error()).into()),
         }
     }
@@ -92,6 +117,17 @@ impl Board {
         self.places()[self.rank * WORDS].store(LEFT, Ordering::Release);
     }
 
+    /// Whoever has told its end is waited for no longer anyhow.
+    fn note_returned(&mut self, ranks: impl IntoIterator<Item = usize>) {
+        for rank in ranks.into_iter().filter(|rank| *rank < self.world) {
+            let place = &self.places()[rank * WORDS..][..WORDS];
+            if place[1].load(Ordering::Acquire) == 0 && place[FINAL].load(Ordering::Acquire) == 0 {
+                place[0].store(LEFT, Ordering::Release);
+            }
+            self.returned.insert(rank);
+        }
+    }
+
     /// Where this rank was when its batches ended.
     pub fn end_at(&self, position: Position) {
         let own = &self.places()[self.rank * WORDS..][..WORDS];
@@ -103,8 +139,8 @@ impl Board {
     }
 
     /// Whether every rank has so many; nothing when that is not known in time.
-    pub fn all_have(&mut self, batches: u64, patience: Duration, warn: &dyn Fn(&str)) -> Option<bool> {
-        self.wait(patience, warn, |board| {
+    pub fn all_have(&mut self, batches: u64, patience: Duration) -> Result<Option<bool>, DataError> {
+        self.wait(patience, |board| {
             let count = board.count(batches);
             match (count.has_not, &count.unknown[..]) {
                 (0, []) => Ok(true),
@@ -115,8 +151,8 @@ impl Board {
     }
 
     /// Whether some rank has so many and comes to them; nothing when that is not known in time.
-    pub fn another_has(&mut self, batches: u64, patience: Duration, warn: &dyn Fn(&str)) -> Option<bool> {
-        self.wait(patience, warn, |board| {
+    pub fn another_has(&mut self, batches: u64, patience: Duration) -> Result<Option<bool>, DataError> {
+        self.wait(patience, |board| {
             let count = board.count(batches);
             match (count.has, &count.unknown[..]) {
                 (0, []) => Ok(false),
@@ -127,8 +163,8 @@ impl Board {
     }
 
     /// Where every rank was when its batches ended; nothing when that is not known in time.
-    pub fn all_ended(&mut self, patience: Duration, warn: &dyn Fn(&str)) -> Option<Ended> {
-        self.wait(patience, warn, |board| {
+    pub fn all_ended(&mut self, patience: Duration) -> Result<Option<Ended>, DataError> {
+        self.wait(patience, |board| {
             let mut positions = Vec::new();
             let mut unknown = Vec::new();
             for (rank, place) in board.places().chunks_exact(WORDS).enumerate() {
@@ -165,26 +201,34 @@ impl Board {
     fn wait<T>(
         &mut self,
         patience: Duration,
-        warn: &dyn Fn(&str),
         decide: impl Fn(&Self) -> Result<T, (String, Vec<usize>)>,
-    ) -> Option<T> {
+    ) -> Result<Option<T>, DataError> {
         let (began, mut pause) = (Instant::now(), Duration::from_micros(100));
         loop {
+            // Before the look at the board: whoever was found to wait may have told something just before.
+            let found = self.waiting.as_mut().and_then(|waiting| waiting.asked.as_mut()?.found());
+            if let Some(Found::Returned(ranks)) = &found {
+                self.note_returned(ranks.iter().copied());
+            }
             let (what, unknown) = match decide(self) {
                 Ok(decided) => {
                     self.waiting = None;
-                    return Some(decided);
+                    return Ok(Some(decided));
                 }
                 Err(missing) => missing,
             };
-            let (since, is_told) = self.waiting.get_or_insert((began, false));
-            if !*is_told && since.elapsed() > TOLD_AFTER {
-                *is_told = true;
-                let ranks: Vec<String> = unknown.iter().map(usize::to_string).collect();
-                warn(&format!("waiting for {what} of rank {}", ranks.join(", ")));
+            match found {
+                Some(Found::Hopeless(failure)) => return Err(DataError::Hopeless(failure)),
+                Some(Found::Returned(_)) => self.waiting = None,
+                None => {}
+            }
+            let waiting = self.waiting.get_or_insert(Waiting { since: began, asked: None });
+            if waiting.asked.is_none() && waiting.since.elapsed() > ASKED_AFTER {
+                let what = format!("{what} of `{}`", self.name);
+                waiting.asked = self.watch.as_ref().and_then(|watch| watch.ask(&what, &unknown));
             }
             if began.elapsed() > patience {
-                return None;
+                return Ok(None);
             }
             // Looking costs less than a microsecond, and ranks are seldom far apart. One that dies takes the group along.
             std::thread::sleep(pause);

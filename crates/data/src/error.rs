@@ -27,6 +27,9 @@ pub enum DataError {
     /// A bug of ours.
     #[error("a bug of ours: a reader has panicked; the lines above this one say where")]
     Panicked,
+    /// The ranks wait for each other, and no batch will come.
+    #[error("{}", .0.message)]
+    Hopeless(Box<Failure>),
     /// What a function of the user's raised.
     #[error("{}", .0.message)]
     User(Box<Failure>),
@@ -81,7 +84,7 @@ impl From<DataError> for Failure {
             | DataError::Invalid { .. }
             | DataError::Arrow(_) => ErrorCode::InvalidConfig,
             DataError::Panicked => ErrorCode::Internal,
-            DataError::User(failure) => return (**failure).clone(),
+            DataError::User(failure) | DataError::Hopeless(failure) => return (**failure).clone(),
         };
         let message = error.to_string();
         let hint = error.hint();

@@ -22,6 +22,7 @@ mod source;
 mod subset;
 pub mod tensor;
 mod union;
+mod watch;
 pub mod write;
 
 pub use batch::{Batches, NextBatch};
@@ -35,3 +36,4 @@ pub use shard::{Cut, Epoch, MARK, Progress, Shard, ShardOptions, Uneven, positio
 pub use source::{Flow, Source, Unit};
 pub use subset::{Selection, Subset, count};
 pub use union::Union;
+pub use watch::{Asked, Found, Watch};

@@ -13,6 +13,7 @@
 
 mod progress;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::engine::Pipeline;
 use crate::error::DataError;
 use crate::order::{Position, Segment, Shuffle};
 use crate::pass::{Part, Pass, PassSpec, Rules};
+use crate::watch::Watch;
 use progress::State;
 pub use progress::{Progress, positions};
 
@@ -72,6 +74,9 @@ pub struct ShardOptions {
     /// For people.
     #[serde(skip, default = "silent")]
     pub warn: fn(&str),
+    /// Who is asked after ranks that do not come.
+    #[serde(skip)]
+    pub watch: Option<Arc<dyn Watch>>,
 }
 
 fn silent() -> fn(&str) {
@@ -84,6 +89,8 @@ pub struct Shard {
     state: Mutex<State>,
     /// The epoch after this one.
     ahead: Mutex<Option<Ahead>>,
+    /// Ranks that have returned, and read nothing any more.
+    returned: Mutex<BTreeSet<usize>>,
 }
 
 struct Ahead {
@@ -117,7 +124,7 @@ impl Shard {
     /// `saved` is where each rank was when the checkpoint was made that is resumed from.
     pub fn new(pipeline: Pipeline, options: ShardOptions, saved: &[Option<Progress>]) -> Result<Arc<Shard>, DataError> {
         let state = Mutex::new(State::resumed(saved, &pipeline, &options)?);
-        Ok(Arc::new(Shard { pipeline, options, state, ahead: Mutex::default() }))
+        Ok(Arc::new(Shard { pipeline, options, state, ahead: Mutex::default(), returned: Mutex::default() }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -202,11 +209,25 @@ impl Shard {
 
     /// Whoever resumes in the middle of an epoch, or is in another round, meets those that do so too.
     fn open_board(&self, epoch: u64, before: &[Segment]) -> Result<Option<Board>, DataError> {
-        let ShardOptions { world, rank, meeting, .. } = &self.options;
+        let ShardOptions { world, meeting, .. } = &self.options;
         let Some(path) = meeting.as_ref().filter(|_| *world > 1) else { return Ok(None) };
         let mut file = path.as_os_str().to_owned();
         file.push(format!(".{epoch}.{}", before.len()));
-        Board::open(&PathBuf::from(file), *world, *rank).map(Some)
+        let returned = self.returned.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Board::open(&PathBuf::from(file), &self.options, returned).map(Some)
+    }
+
+    /// Once for each of them.
+    fn warn_of_returned(&self, found: &BTreeSet<usize>) {
+        let mut known = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        for rank in found {
+            if known.insert(*rank) {
+                let ShardOptions { name, warn, .. } = &self.options;
+                warn(&format!(
+                    "rank {rank} has returned and reads no more of `{name}`: the others go on without it, and its rows are left out"
+                ));
+            }
+        }
     }
 
     fn own_pass(&self, cut: Cut, epoch: u64, rules: Rules, before: Vec<Segment>) -> Pass {
@@ -344,6 +365,9 @@ impl Epoch {
             return Ok(NextBatch::Ended);
         }
         let step = if self.board.is_some() { self.agree(patience)? } else { self.read(patience)? };
+        if let Some(board) = self.board.as_ref().filter(|board| !board.returned.is_empty()) {
+            self.shard.warn_of_returned(&board.returned);
+        }
         match step {
             Step::Pending => Ok(NextBatch::Pending),
             Step::Given((batch, trail)) => {
@@ -383,7 +407,6 @@ impl Epoch {
     /// One ahead of what is handed over, so that nobody begins a step that another rank will not make.
     fn agree(&mut self, patience: Duration) -> Result<Step, DataError> {
         let is_dropped = self.shard.options.uneven == Uneven::Drop;
-        let warn = self.shard.options.warn;
         loop {
             if self.is_ending {
                 match self.end_round(patience)? {
@@ -403,7 +426,7 @@ impl Epoch {
             }
             if self.current.is_some() {
                 let number = self.number;
-                let all = if is_dropped { self.board().all_have(number, patience, &warn) } else { Some(true) };
+                let all = if is_dropped { self.board().all_have(number, patience)? } else { Some(true) };
                 match all {
                     None => return Ok(Step::Pending),
                     Some(false) => self.is_ending = true,
@@ -429,7 +452,7 @@ impl Epoch {
                         continue;
                     }
                     let next = self.number + 1;
-                    match self.board().another_has(next, patience, &warn) {
+                    match self.board().another_has(next, patience)? {
                         None => return Ok(Step::Pending),
                         Some(false) => return Ok(Step::Ended),
                         Some(true) => {}
@@ -448,9 +471,9 @@ impl Epoch {
 
     /// When all ranks have come here, they deal again what they have left. Nothing when there is another round.
     fn end_round(&mut self, patience: Duration) -> Result<Option<Step>, DataError> {
-        let (warn, last) = (self.shard.options.warn, self.last.end());
+        let last = self.last.end();
         self.board().end_at(last);
-        let ranks = match self.board().all_ended(patience, &warn) {
+        let ranks = match self.board().all_ended(patience)? {
             None => return Ok(Some(Step::Pending)),
             Some(Ended::Left) => return Ok(Some(Step::Ended)),
             Some(Ended::All(ranks)) => ranks,

@@ -147,6 +147,7 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
                 threads: 1 + rank % 2,
                 budget: life.budget,
                 warn: |_| (),
+                watch: None,
             };
             let shard = Shard::new(data.pipeline(), options, saved).unwrap();
             let cut = Cut { batch_size: Some(life.batch), drop_last: false, local_shuffle: data.local_shuffle };

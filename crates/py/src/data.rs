@@ -6,6 +6,7 @@ mod import;
 mod shard;
 mod stream;
 mod times;
+mod watch;
 mod write;
 
 use pyo3::prelude::*;

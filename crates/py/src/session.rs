@@ -1,6 +1,7 @@
 //! A worker's session.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carril_types::{ErrorCode, Failure, Rank, ValidationTask, WorkerFailure};
@@ -15,7 +16,7 @@ use crate::values::{Unpicklable, metrics_to_python, to_metrics};
 
 #[pyclass(frozen, module = "carril._native")]
 pub struct Session {
-    inner: carril_worker::Session,
+    pub(crate) inner: Arc<carril_worker::Session>,
 }
 
 #[pymethods]
@@ -23,7 +24,7 @@ impl Session {
     #[staticmethod]
     fn connect(py: Python<'_>) -> PyResult<Self> {
         let inner = py.detach(carril_worker::Session::from_environment);
-        Ok(Self { inner: inner.map_err(|error| raise(py, error.into()))? })
+        Ok(Self { inner: Arc::new(inner.map_err(|error| raise(py, error.into()))?) })
     }
 
     #[getter]
@@ -169,7 +170,7 @@ impl Session {
     /// After `returned`: the session of the next trial that this process serves.
     fn next(&self, py: Python<'_>) -> PyResult<Option<Self>> {
         let next = leave(py, self.inner.runtime(), async { self.inner.next().await.map_err(Failure::from) })?;
-        Ok(next.map(|inner| Self { inner }))
+        Ok(next.map(|inner| Self { inner: Arc::new(inner) }))
     }
 
     /// Whether this process serves another trial after this one.

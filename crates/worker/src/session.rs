@@ -7,6 +7,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carril_net::from_status;
@@ -15,6 +16,7 @@ use carril_store::ReportLogWriter;
 use carril_types::{ErrorCode, Failure, Metrics, ValidationTask, WorkerFailure, WorkerKey};
 use prost::Message;
 
+use crate::data_wait::DataWait;
 use crate::error::SessionError;
 use crate::link::{AGENT_LOST_EXIT, Link, put_blob};
 
@@ -61,6 +63,9 @@ pub struct Session {
     data_position: Mutex<String>,
     granted: AtomicU64,
     collectives: AtomicU64,
+    data_waits: AtomicU64,
+    /// The one that runs the function.
+    thread: ThreadId,
     latest: Mutex<Latest>,
     /// The function has asked, and was told that the machine is going.
     told_of_preemption: AtomicBool,
@@ -107,6 +112,8 @@ impl Session {
             reports: AtomicU64::new(reports),
             data_position: Mutex::default(),
             collectives: AtomicU64::new(0),
+            data_waits: AtomicU64::new(0),
+            thread: std::thread::current().id(),
             latest: Mutex::new(Latest::Known(latest)),
             told_of_preemption: AtomicBool::new(false),
             progressed: Mutex::default(),
@@ -298,7 +305,14 @@ impl Session {
         self.wait("broadcast", sequence, payload).await
     }
 
-    fn wait(
+    /// Tells that the function waits for `what` of these ranks. Nothing in another thread: the function may go on meanwhile.
+    pub fn wait_for_data(self: &Arc<Self>, what: &str, ranks: &[usize]) -> Option<DataWait> {
+        let sequence = self.data_waits.fetch_add(1, Ordering::Relaxed);
+        let is_function = std::thread::current().id() == self.thread;
+        is_function.then(|| DataWait::begin(self.clone(), sequence, what, ranks))
+    }
+
+    pub(crate) fn wait(
         &self,
         kind: &str,
         sequence: u64,

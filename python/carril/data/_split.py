@@ -10,7 +10,7 @@ from carril.data.context import DataContext
 from carril.data.iterator import DataIterator
 
 if TYPE_CHECKING:
-    from carril._native import Block, Epoch, Positions
+    from carril._native import Block, Epoch, Positions, Session
     from carril._native import Shard as Native
     from carril.data._schema import Schema
     from carril.data.dataset import Dataset
@@ -30,6 +30,8 @@ class Meeting(NamedTuple):
     uneven: str = "drop"
     # How many streams each rank may have open.
     streams: int = 1
+    # Asked after ranks that do not read.
+    session: "Session | None" = None
 
 
 class Shard(DataIterator):
@@ -84,7 +86,8 @@ class Shard(DataIterator):
             "threads": opened.threads,
             "budget": context.budget // streams,
         }
-        return Native(opened.source, opened.transforms(), json.dumps(options), self._saved)
+        session = meeting.session if meeting is not None else None
+        return Native(opened.source, opened.transforms(), json.dumps(options), self._saved, session)
 
     def progress(self) -> str | None:
         """What a checkpoint keeps of this rank, as JSON. None where nothing was ever read."""

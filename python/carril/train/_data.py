@@ -136,6 +136,7 @@ def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") 
 
 
 def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Shard":
+    from carril._native import Session
     from carril.data._split import Meeting, Shard
     from carril.train._session import is_stored
 
@@ -145,7 +146,8 @@ def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Sha
     if is_stored(session):
         tell_read = partial(session.set_rows_read, name)
         path = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
-        meeting = Meeting(name, path, details["uneven"], len(details["datasets"]))
+        native = session if isinstance(session, Session) else None
+        meeting = Meeting(name, path, details["uneven"], len(details["datasets"]), native)
         saved = _saved(name, session.began_from)
     if saved is not None and not given["split"]:
         # Each rank reads all of it, and resumes where it was itself.

@@ -56,6 +56,7 @@ mod plan;
 mod rows;
 mod shard;
 pub(crate) mod training;
+mod watch;
 
 pub(crate) use change::BatchFunction;
 pub use change::Change;

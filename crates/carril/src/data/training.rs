@@ -20,6 +20,7 @@ use super::dataset::Dataset;
 use super::error::invalid;
 use super::plan::{Here, Memory, Plan};
 use super::shard::{DataShard, Uneven};
+use super::watch::Watcher;
 use crate::error::{Error, Result};
 use crate::functions::Function;
 use crate::session::Session;
@@ -217,6 +218,7 @@ impl Session {
             deals_rest: false,
             meeting: Some(meeting),
             multiple: 1,
+            watch: Some(Arc::new(Watcher(self.worker_weakly()))),
             threads: threads(),
             budget: budget() / (world * given.sets.len().max(1)) as u64,
             warn,

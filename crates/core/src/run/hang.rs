@@ -128,7 +128,12 @@ impl<R> RunMachine<R> {
             return;
         }
         let seconds = self.patience().as_secs_f64();
-        let sentence = format!("no progress for {seconds} s: {}", summarize(stacks, &stuck));
+        let mut sentence = format!("no progress for {seconds} s: {}", summarize(stacks, &stuck));
+        // The stacks say where the others wait, and of data not for whom.
+        let data = self.waits.describe(|rank| self.waits.is_for_data(rank));
+        if !data.is_empty() {
+            sentence = format!("{sentence}; {data}");
+        }
         out.reason.clone_from(&sentence);
         self.hang.told = stuck;
         if self.hang.timeout.is_some() {

@@ -49,7 +49,11 @@ impl<R> RunMachine<R> {
             WaitKind::Place => self.checkpoints.has_place(rank).then(|| Ok(Vec::new())),
             WaitKind::Preempted => self.checkpoints.was_lost(wait.sequence + 1).then(|| Ok(Vec::new())),
             WaitKind::Validated => (self.validations.are_over() || self.preemption.is_some()).then(|| Ok(Vec::new())),
-            WaitKind::Barrier | WaitKind::Broadcast | WaitKind::Grant => None,
+            WaitKind::Data if wait.payload.is_empty() => {
+                self.waits.leave_data(rank, wait.sequence);
+                Some(Ok(Vec::new()))
+            }
+            WaitKind::Barrier | WaitKind::Broadcast | WaitKind::Grant | WaitKind::Data => None,
         };
         if let Some(result) = known {
             out.commands.push(Command::Release { rank, kind: wait.kind, sequence: wait.sequence, result });
@@ -59,6 +63,7 @@ impl<R> RunMachine<R> {
         let granted = self.collator.granted();
         let mut released = self.waits.release_grants(granted);
         released.extend(self.waits.release_collective(self.workers.len()));
+        released.extend(self.waits.release_data_of(&self.told()));
         release(released, out);
         self.fail_if_hopeless(out);
         self.keep_warning(out);
@@ -74,6 +79,8 @@ impl<R> RunMachine<R> {
         self.waits.leave(rank);
         self.collator.on_returned(rank);
         self.commit_collated(out);
+        let released = self.waits.release_data_of(&[rank]);
+        release(released, out);
         self.fail_if_hopeless(out);
         self.finish_if_returned(out);
         if self.state == State::Gathering {

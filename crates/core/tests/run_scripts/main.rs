@@ -110,6 +110,11 @@ impl Script {
         self.tell(Event::WorkerExited { rank: Rank(rank), exit, last_output: String::new(), out_of_memory })
     }
 
+    fn waits_for_data(&mut self, rank: u32, sequence: u64, payload: &str) -> Vec<Command<&'static str>> {
+        let payload = payload.as_bytes().to_vec();
+        self.tell(Event::WorkerWaits { rank: Rank(rank), kind: WaitKind::Data, sequence, payload })
+    }
+
     fn waits(&mut self, rank: u32, kind: WaitKind, sequence: u64) -> Vec<Command<&'static str>> {
         self.tell(Event::WorkerWaits { rank: Rank(rank), kind, sequence, payload: vec![rank as u8] })
     }
@@ -407,11 +412,80 @@ fn ranks_that_wait_for_each_other_are_proof() {
 fn slowness_is_only_ever_a_warning_that_names_the_missing() {
     let mut script = Script::running(3);
     script.waits(0, WaitKind::Barrier, 0);
-    for _ in 0..100 {
+    assert_eq!(warning(&script.tell(Event::TimerFired(Timer::Warn))), None, "it has not waited long");
+    for minute in 1..100 {
+        script.until(60 * minute);
         let commands = script.tell(Event::TimerFired(Timer::Warn));
-        assert!(commands.iter().any(|c| matches!(c, Command::Warn(text) if text.contains("ranks 1 and 2 not there"))));
+        assert!(warning(&commands).is_some_and(|text| text.contains("ranks 1 and 2 not there")));
         assert_eq!(stop(&commands), None);
     }
+}
+
+fn warning<'a>(commands: &'a [Command<&'static str>]) -> Option<&'a str> {
+    commands.iter().find_map(|command| match command {
+        Command::Warn(text) => Some(text.as_str()),
+        _ => None,
+    })
+}
+
+/// Of a wait for data that has ended: whose it was, and what the rank is told.
+fn data_released(commands: &[Command<&'static str>]) -> Vec<(u32, Result<String, Failure>)> {
+    let released = commands.iter().filter_map(|command| match command {
+        Command::Release { rank, kind: WaitKind::Data, result, .. } => Some((rank.0, result.clone())),
+        _ => None,
+    });
+    released.map(|(rank, result)| (rank, result.map(|bytes| String::from_utf8(bytes).unwrap()))).collect()
+}
+
+#[test]
+fn nobody_waits_for_data_of_a_rank_that_has_returned() {
+    let mut script = Script::running(3);
+    assert_eq!(data_released(&script.waits_for_data(0, 0, "1,2 batch 1 of `train`")), []);
+    let commands = script.tell(Event::WorkerReturned { rank: Rank(1), value: None, preempted: false });
+    assert_eq!(data_released(&commands), [(0, Ok("1".to_owned()))]);
+    let again = script.waits_for_data(0, 1, "1 batch 1 of `test`");
+    assert_eq!(data_released(&again), [(0, Ok("1".to_owned()))], "it is known already");
+    assert_eq!(data_released(&script.waits_for_data(0, 2, "2 batch 9 of `train`")), [], "that one may come");
+}
+
+#[test]
+fn ranks_that_wait_for_data_and_for_each_other_look_once_more() {
+    let mut script = Script::running(2);
+    script.waits_for_data(0, 0, "1 batch 1 of `train`");
+    let commands = script.waits(1, WaitKind::Barrier, 0);
+    let [(0, Err(failure))] = &data_released(&commands)[..] else { panic!("{commands:?}") };
+    assert_eq!(failure.code, ErrorCode::CollectiveMismatch);
+    assert_eq!(
+        failure.message,
+        "the ranks wait for each other: rank 0 waits for batch 1 of `train` of rank 1, rank 1 waits in `barrier` number 1"
+    );
+    assert_eq!(stop(&commands), None, "WAIT-3: the batch may be there");
+    let released = script.waits(0, WaitKind::Barrier, 0);
+    assert_eq!(released.iter().filter(|command| matches!(command, Command::Release { .. })).count(), 2);
+}
+
+#[test]
+fn a_wait_for_data_that_is_over_is_no_proof() {
+    let mut script = Script::running(2);
+    script.waits_for_data(0, 0, "1 batch 1 of `train`");
+    script.waits_for_data(0, 0, "");
+    assert_eq!(data_released(&script.waits(1, WaitKind::Barrier, 0)), []);
+    // A thread beside the function reads: the function's own wait stays what it is.
+    script.waits_for_data(1, 0, "0 batch 2 of `train`");
+    script.waits_for_data(1, 0, "");
+    let released = script.waits(0, WaitKind::Barrier, 0);
+    assert_eq!(released.iter().filter(|command| matches!(command, Command::Release { .. })).count(), 2);
+}
+
+#[test]
+fn a_rank_that_lives_and_does_not_read_is_warned_of_with_a_way_out() {
+    let mut script = Script::running(2);
+    script.waits_for_data(0, 0, "1 batch 1 of `test`");
+    script.until(60);
+    let commands = script.tell(Event::TimerFired(Timer::Warn));
+    let text = warning(&commands).unwrap();
+    assert!(text.starts_with("rank 0 waits for batch 1 of `test` of rank 1 for 60 s: rank 1 not there; "), "{text}");
+    assert!(text.contains("datasets_to_split"), "{text}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ fn options(world: usize) -> ShardOptions {
         threads: 1,
         budget: 1 << 20,
         warn: |_| (),
+        watch: None,
     }
 }
 

@@ -2,14 +2,16 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carril_data::{Cut, DataError, NextBatch, Progress, ShardOptions, positions};
+use carril_data::{Cut, DataError, NextBatch, Progress, ShardOptions, Watch, positions};
 use carril_store::Manifest;
 use carril_types::{ErrorCode, Failure};
 use pyo3::prelude::*;
 
 use super::block::{Block, failed};
 use super::stream::{POLL, Source, Transform, makes_own, pipeline};
+use super::watch::Watcher;
 use crate::errors::raise;
+use crate::session::Session;
 
 /// Where the ranks of a data set were when a checkpoint was made.
 #[pyclass(frozen, module = "carril._native")]
@@ -49,7 +51,7 @@ pub struct Shard {
 
 #[pymethods]
 impl Shard {
-    /// `options` is JSON, as `ShardOptions` has it.
+    /// `options` is JSON, as `ShardOptions` has it. `session` is asked after ranks that do not read.
     #[new]
     fn new(
         py: Python<'_>,
@@ -57,10 +59,12 @@ impl Shard {
         transforms: Vec<PyRef<'_, Transform>>,
         options: &str,
         saved: Option<PyRef<'_, Positions>>,
+        session: Option<PyRef<'_, Session>>,
     ) -> PyResult<Self> {
         let mut options: ShardOptions = serde_json::from_str(options)
             .map_err(|error| failed(py, DataError::invalid(format!("what to deal is not understood: {error}"))))?;
         options.warn = |text| eprintln!("carril: {text}");
+        options.watch = session.map(|session| Arc::new(Watcher(session.inner.clone())) as Arc<dyn Watch>);
         let is_own = source.is_own || makes_own(&transforms);
         let saved = saved.as_ref().map_or(&[][..], |saved| &saved.ranks);
         let inner = carril_data::Shard::new(pipeline(&source, &transforms), options, saved);
