@@ -134,6 +134,10 @@ def test_every_rank_has_its_part_and_names_that_are_not_there_are_told(storage: 
             train.get_dataset_shard("test")
         except KeyError as error:
             told = str(error)
+        try:
+            train.get_dataset_shard("trian")
+        except KeyError as error:
+            told += str(error)
         train.report({"passes": passes, "whole": whole, "told": told})
         return {}
 
@@ -151,6 +155,7 @@ def test_every_rank_has_its_part_and_names_that_are_not_there_are_told(storage: 
     assert ranks[0]["passes"][0] != ranks[0]["passes"][1], "epochs differ"
     assert [rank["whole"] for rank in ranks] == [[1, 2, 3]] * 2
     assert "no data set is named 'test'; there are `train`, `all`" in ranks[0]["told"]
+    assert "no data set is named 'trian'; did you mean `train`? there are" in ranks[0]["told"]
 
 
 @pytest.mark.parametrize("dataset", [data.range(60), data.range(60).random_shuffle(seed=3)], ids=["plain", "shuffled"])

@@ -62,9 +62,13 @@ impl Resume {
         resumable.refuse_ended_or_live()?;
         let nothing = || {
             let message = format!("`{}` has no record of a command that could be run", resumable.name);
-            Failure::new(ErrorCode::NotFound, message)
-                .hint("start it as before: with the same name and storage, it resumes")
-                .hint(format!("or in Python: {}", resumable.restore()))
+            let failure = Failure::new(ErrorCode::NotFound, message)
+                .hint("start it as before: with the same name and storage, it resumes");
+            // What no Python driver has started cannot be restored by one.
+            match resumable.is_search || resumable.asked.get("trainer").is_some() {
+                true => failure.hint(format!("or in Python: {}", resumable.restore())),
+                false => failure,
+            }
         };
         let asked = Asked::read(&resumable.asked).ok_or_else(nothing)?;
         asked.refuse_what_cannot_run(&resumable)?;

@@ -125,8 +125,8 @@ def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") 
         from carril._internal.near import near
 
         meant = None if name is None else near(name, datasets)
-        guess = f"; did you mean `{meant}`?" if meant is not None else ""
-        raise KeyError(f"{asked}{guess}; there are {there}")
+        guess = f"did you mean `{meant}`? " if meant is not None else ""
+        raise KeyError(f"{asked}; {guess}there are {there}")
     if name not in _shards:
         from carril.data.context import DataContext
 

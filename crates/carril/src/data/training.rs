@@ -189,8 +189,8 @@ impl Session {
             let there =
                 if there.is_empty() { "none: the trainer was given no data set".into() } else { there.join(", ") };
             let meant = carril_types::near(name, given.sets.keys().map(String::as_str));
-            let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
-            return Err(invalid(format!("no data set is named `{name}`{meant}; there are {there}")));
+            let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
+            return Err(invalid(format!("no data set is named `{name}`; {meant}there are {there}")));
         };
         let made = self.make_shard(name, number, &given)?;
         shards.insert(name.to_owned(), made.clone());

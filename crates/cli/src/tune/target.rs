@@ -30,7 +30,7 @@ impl Target {
             Kind::Trial(of) => wrong(
                 format!("`{given}` is the trial {}, not an experiment", of.trial().id),
                 format!(
-                    "it belongs to the experiment {}: name that one",
+                    "it belongs to the experiment `{}`: name that one",
                     typed(&of.experiment.summary.name, of.experiment.place().location())
                 ),
             ),
