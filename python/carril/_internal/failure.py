@@ -56,8 +56,9 @@ def _code(error: BaseException) -> str:
     """What a function raises is its own failure, but for a kill from outside that ended what it was reading from."""
     from carril.exceptions import WorkerDiedError
 
-    is_killed = isinstance(error, WorkerDiedError) and error.origin == "infrastructure"
-    return error.code if is_killed else "user-exception"
+    if isinstance(error, WorkerDiedError) and error.origin == "infrastructure":
+        return error.code
+    return "user-exception"
 
 
 def _keys_there(error: BaseException) -> str:
