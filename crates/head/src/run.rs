@@ -397,10 +397,7 @@ impl Run {
                 if let Err(failure) = written {
                     self.publish(v1::Warning { text: failure.message }, outside);
                 }
-                self.publish(
-                    v1::StateChanged { state: status.name().into(), reason: reason.into(), ..Default::default() },
-                    outside,
-                );
+                self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);
             }
             Command::StartGroup { attempt, reports } => self.start_group(attempt, reports, outside),
             Command::FindLatest => self.find_latest(outside),
