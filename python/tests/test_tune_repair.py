@@ -17,6 +17,7 @@ from carril.exceptions import ConfigError, StorageError
 from carril.train import Checkpoint, RunConfig
 from carril.tune import TuneConfig, Tuner
 from carril.tune._stored import read_experiment
+from carril.tune.error import TuneError
 from carril.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
 
 STEPS = 4
