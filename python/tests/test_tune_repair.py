@@ -29,7 +29,6 @@ import os, time
 from carril import tune
 from carril.train import Checkpoint
 from carril.tune import RunConfig, TuneConfig, Tuner
-from carril.tune.error import TuneError
 
 def train(config):
     latest = tune.get_checkpoint()
