@@ -2,8 +2,9 @@
 //!
 //! APPEND-1: an append that fails leaves the file as it was before, so that the same can be tried again. Where that is refused too, and
 //!   where a crash has cut the last line, what is torn is ended before the next append begins.
-//! APPEND-2: a file that was taken away, alone or with its directory, is made again with everything that was written to it; one that
-//!   was put in its place is appended to.
+//! APPEND-2: a file that was removed or moved, alone or with its directory, is written again with everything that was appended to it.
+//! APPEND-3: where an earlier copy of the file comes back (a remount), what was appended in the meantime is added to it; any other file
+//!   that was put in its place is appended to.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -94,20 +95,57 @@ impl AppendFile {
         Ok(std::mem::take(&mut self.restored))
     }
 
+    pub fn is_in_place(&self) -> bool {
+        fs::metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
+    }
+
     fn make_again(&mut self) -> Result<(), StoreError> {
-        match fs::metadata(&self.path) {
-            Ok(meta) if (meta.dev(), meta.ino()) == self.identity => return Ok(()),
-            Ok(_) => {
-                *self = Self { restored: self.restored, ..Self::open(&self.path)? };
-                return Ok(());
-            }
-            Err(_) => {}
+        if self.is_in_place() {
+            return Ok(());
+        }
+        if self.path.exists() {
+            return self.take_over();
         }
         local::make_parent(&self.path)?;
         let torn = self.torn;
         self.copy_to(&self.path)?;
         *self = Self { torn, restored: true, ..Self::open(&self.path)? };
         Ok(())
+    }
+
+    /// Another file has the name now.
+    fn take_over(&mut self) -> Result<(), StoreError> {
+        let mut found = Self { restored: self.restored, ..Self::open(&self.path)? };
+        let missing = self.behind(&found.file).map_err(StoreError::io("read", &self.path))?;
+        if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
+            // It ends where ours went on, in the middle of a line perhaps: the rest of that line comes first.
+            found.write(&missing)?;
+            (found.torn, found.restored) = (self.torn, true);
+        }
+        *self = found;
+        Ok(())
+    }
+
+    /// What this file has behind the end of `other`; `None` unless `other` is its beginning.
+    fn behind(&self, other: &File) -> io::Result<Option<Vec<u8>>> {
+        let (ours, theirs) = (self.file.metadata()?.len(), other.metadata()?.len());
+        if theirs > ours {
+            return Ok(None);
+        }
+        let (mut mine, mut its) = (vec![0; PIECE], vec![0; PIECE]);
+        let mut at = 0;
+        while at < theirs {
+            let length = PIECE.min((theirs - at) as usize);
+            self.file.read_exact_at(&mut mine[..length], at)?;
+            other.read_exact_at(&mut its[..length], at)?;
+            if mine[..length] != its[..length] {
+                return Ok(None);
+            }
+            at += length as u64;
+        }
+        let mut rest = vec![0; (ours - theirs) as usize];
+        self.file.read_exact_at(&mut rest, theirs)?;
+        Ok(Some(rest))
     }
 
     /// Everything that was written, also where no name leads to it any more.
@@ -181,6 +219,15 @@ impl Lines {
     pub fn restore(&mut self) -> Result<bool, StoreError> {
         self.file.as_mut().map_or(Ok(false), AppendFile::restore)
     }
+
+    /// What was written and what could not be, as a file of that name in another directory.
+    pub fn copy_into(&self, directory: &Path) -> Result<(), StoreError> {
+        let to = directory.join(self.path.file_name().unwrap_or_default());
+        if let Some(file) = &self.file {
+            file.copy_to(&to)?;
+        }
+        if self.buffer.is_empty() { Ok(()) } else { AppendFile::open(&to)?.append(self.buffer.as_bytes()) }
+    }
 }
 
 #[cfg(test)]
@@ -230,7 +277,27 @@ mod tests {
         file.append(b"three\n").unwrap();
         assert!(file.restore().unwrap(), "an append made it again");
         assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\nthree\n");
-        // As an editor does it.
+    }
+
+    #[test]
+    fn append_3_a_copy_that_comes_back_gets_what_was_appended_while_it_was_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let (run, away) = (directory.path().join("run"), directory.path().join("away"));
+        let path = run.join("log");
+        let mut file = AppendFile::open(&path).unwrap();
+        for turn in 0..3 {
+            file.append(format!("before {turn}\n").as_bytes()).unwrap();
+            fs::rename(&run, &away).unwrap();
+            file.append(format!("meanwhile {turn}\n").as_bytes()).unwrap();
+            fs::remove_dir_all(&run).unwrap();
+            fs::rename(&away, &run).unwrap();
+            assert!(file.restore().unwrap());
+            assert!(!file.restore().unwrap());
+        }
+        file.append(b"after\n").unwrap();
+        let all = (0..3).map(|turn| format!("before {turn}\nmeanwhile {turn}\n")).collect::<String>() + "after\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), all);
+        // As an editor does it: what is not a beginning of ours is somebody's own.
         fs::write(run.join("new"), "other\n").unwrap();
         fs::rename(run.join("new"), &path).unwrap();
         file.append(b"four\n").unwrap();

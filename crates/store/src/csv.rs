@@ -10,6 +10,7 @@ use carril_types::{Metrics, Value};
 
 use crate::append::AppendFile;
 use crate::error::StoreError;
+use crate::python_json::parse_object;
 
 pub(crate) struct CsvFile {
     path: PathBuf,
@@ -29,22 +30,28 @@ pub(crate) struct CsvFile {
 const PAUSE: u32 = 20;
 
 impl CsvFile {
-    /// Goes on with the columns of a file that is there. A row that was cut off is ended.
-    pub fn open(path: &Path) -> Result<Self, StoreError> {
+    /// Appends to a file that is there, under its columns. Half of the last row may be a number that nobody reported: such a file is
+    /// made again from `results`, or loses that row where these have fewer rows than the file.
+    pub fn open(path: &Path, results: &Path) -> Result<Self, StoreError> {
         let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
-        let mut file = AppendFile::open(path)?;
-        let columns = match text.contains('\n') {
-            true => rows(&text).next().map(split_row).unwrap_or_default(),
-            // Not even the names of the columns are whole.
-            false => {
-                fs::write(path, "").map_err(StoreError::io("empty", path))?;
-                file = AppendFile::open(path)?;
-                Vec::new()
-            }
-        };
-        if text.bytes().filter(|byte| *byte == b'"').count() % 2 == 1 {
-            file.append(b"\"\n")?;
+        let Some(end) = torn_row(&text) else { return Self::open_whole(path, &text) };
+        let reports = fs::read(results).unwrap_or_default();
+        let reports: Vec<Metrics> = String::from_utf8_lossy(&reports).lines().filter_map(reported_row).collect();
+        let whole = &text[..end];
+        if reports.len() < rows(whole).count().saturating_sub(1) {
+            write_whole(path, whole)?;
+            return Self::open_whole(path, whole);
         }
+        write_whole(path, "")?;
+        let mut csv = Self::open_whole(path, "")?;
+        reports.iter().for_each(|report| csv.append(report));
+        csv.flush(true)?;
+        Ok(csv)
+    }
+
+    fn open_whole(path: &Path, text: &str) -> Result<Self, StoreError> {
+        let file = AppendFile::open(path)?;
+        let columns = rows(text).next().map(split_row).unwrap_or_default();
         let index = columns.iter().cloned().zip(0..).collect();
         let (written, not_before) = (columns.len(), Instant::now());
         let (path, cells, rows) = (path.to_owned(), Vec::new(), Vec::new());
@@ -80,6 +87,7 @@ impl CsvFile {
         if self.rows.is_empty() {
             return Ok(());
         }
+        self.replace_narrow()?;
         let mut text = String::new();
         if self.written == 0 {
             write_row(&mut text, self.columns.iter().map(|name| quoted(name)));
@@ -101,10 +109,33 @@ impl CsvFile {
     }
 
     pub fn restore(&mut self) -> Result<bool, StoreError> {
-        self.file.restore()
+        Ok(self.replace_narrow()? | self.file.restore()?)
     }
 
-    /// Writes the file anew with the wider header: a reader sees the old or the new one, never half of it.
+    /// Where a copy from before the file was widened has come back: rows of two widths do not go into one file.
+    fn replace_narrow(&mut self) -> Result<bool, StoreError> {
+        // Mostly the file is where it was, and need not be read.
+        let there = if self.file.is_in_place() { Vec::new() } else { fs::read(&self.path).unwrap_or_default() };
+        let header = rows(&String::from_utf8_lossy(&there)).next().map(split_row).unwrap_or_default();
+        let is_narrow = header.len() < self.written && self.columns.starts_with(&header) && !header.is_empty();
+        if is_narrow {
+            self.file.copy_to(&self.path)?;
+            self.file = AppendFile::open(&self.path)?;
+        }
+        Ok(is_narrow)
+    }
+
+    /// What was written and what could not be, in another directory.
+    pub fn copy_into(&self, directory: &Path) -> Result<(), StoreError> {
+        let path = directory.join(self.path.file_name().unwrap_or_default());
+        self.file.copy_to(&path)?;
+        let (columns, index, rows) = (self.columns.clone(), self.index.clone(), self.rows.clone());
+        let file = AppendFile::open(&path)?;
+        let (cells, written, not_before) = (Vec::new(), self.written, Instant::now());
+        Self { path, file, columns, index, cells, written, rows, not_before }.flush(true)
+    }
+
+    /// Writes the file again with the wider header: a reader sees the old or the new one, never half of it.
     fn widen(&mut self) -> Result<(), StoreError> {
         let began = Instant::now();
         let mut text = String::new();
@@ -117,14 +148,32 @@ impl CsvFile {
             text.push_str(&padding);
             text.push('\n');
         }
-        let part = self.path.with_extension("csv.part");
-        fs::write(&part, text).map_err(StoreError::io("write", &part))?;
-        fs::rename(&part, &self.path).map_err(StoreError::io("make", &self.path))?;
+        write_whole(&self.path, &text)?;
         self.file = AppendFile::open(&self.path)?;
         self.written = self.columns.len();
         self.not_before = Instant::now() + began.elapsed() * PAUSE;
         Ok(())
     }
+}
+
+fn write_whole(path: &Path, text: &str) -> Result<(), StoreError> {
+    let part = path.with_extension("csv.part");
+    fs::write(&part, text).map_err(StoreError::io("write", &part))?;
+    fs::rename(&part, path).map_err(StoreError::io("make", path))
+}
+
+/// Where the last row begins, if it has no end.
+fn torn_row(text: &str) -> Option<usize> {
+    let last = rows(text).last()?;
+    let begin = last.as_ptr() as usize - text.as_ptr() as usize;
+    (begin + last.len() == text.len()).then_some(begin)
+}
+
+/// A line of `result.json` as `progress.csv` has it: without the config, which the head puts last.
+fn reported_row(line: &str) -> Option<Metrics> {
+    let mut metrics = parse_object(line)?;
+    metrics.0.pop_if(|(key, _)| key == "config");
+    Some(metrics)
 }
 
 /// As pandas reads it back: nothing for `None`, `nan`, `inf`, `True`.
@@ -206,36 +255,45 @@ fn split_row(row: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn open(path: &Path) -> CsvFile {
+        CsvFile::open(path, Path::new("nothing")).unwrap()
+    }
+
     #[test]
     fn a_new_metric_widens_the_file_and_old_rows_stay() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("progress.csv");
         let row =
             |entries: &[(&str, Value)]| Metrics(entries.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect());
-        let mut csv = CsvFile::open(&path).unwrap();
+        let mut csv = open(&path);
         csv.append(&row(&[("loss", Value::Float(0.5)), ("note", Value::Text("a,\"b\"\nc".into()))]));
         csv.append(&row(&[("loss", Value::Float(f64::NAN)), ("acc", Value::Int(1))]));
         csv.flush(true).unwrap();
         drop(csv);
-        let mut csv = CsvFile::open(&path).unwrap();
+        let mut csv = open(&path);
         csv.append(&row(&[("acc", Value::Bool(true)), ("note", Value::Map(Metrics::default()))]));
         csv.flush(true).unwrap();
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text, "loss,note,acc\n0.5,\"a,\"\"b\"\"\nc\",\nnan,,1\n,{},True\n");
     }
+
     #[test]
-    fn a_row_that_was_cut_off_is_ended_and_later_rows_are_whole() {
+    fn a_file_whose_last_row_was_cut_off_is_made_again_from_the_reports() {
         let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("progress.csv");
+        let (path, results) = (directory.path().join("progress.csv"), directory.path().join("result.json"));
         let row = |note: &str| Metrics(vec![("n".into(), Value::Int(1)), ("note".into(), Value::Text(note.into()))]);
-        for (cut, expected) in [
-            ("n,no", "n,note\n1,b\n"),
-            ("n,note\n1,a\n1", "n,note\n1,a\n1\n1,b\n"),
-            ("n,note\n1,\"a, ", "n,note\n1,\"a, \n\"\n1,b\n"),
-            ("n,note\n1,\"a\n", "n,note\n1,\"a\n\"\n1,b\n"),
+        let reports = "{\"n\": 1, \"note\": \"a\", \"config\": {}}\n{\"n\": 12, \"note\": \"x\\ny\", \"config\": {}}\n";
+        for (cut, reports, expected) in [
+            ("n,no", "", "n,note\n1,b\n"),
+            ("n,no", reports, "n,note\n1,a\n12,\"x\ny\"\n1,b\n"),
+            ("n,note\n1,a\n1", reports, "n,note\n1,a\n12,\"x\ny\"\n1,b\n"),
+            ("n,note\n1,a\n12,\"x\n", reports, "n,note\n1,a\n12,\"x\ny\"\n1,b\n"),
+            ("n,note\n1,a\n12,\"x\n", "", "n,note\n1,a\n1,b\n"),
+            ("n,note\n1,a\n", reports, "n,note\n1,a\n1,b\n"),
         ] {
             fs::write(&path, cut).unwrap();
-            let mut csv = CsvFile::open(&path).unwrap();
+            fs::write(&results, reports).unwrap();
+            let mut csv = CsvFile::open(&path, &results).unwrap();
             csv.append(&row("b"));
             csv.flush(true).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), expected, "{cut:?}");
@@ -243,10 +301,30 @@ mod tests {
     }
 
     #[test]
+    fn a_narrow_copy_that_comes_back_is_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let (run, away) = (directory.path().join("run"), directory.path().join("away"));
+        fs::create_dir(&run).unwrap();
+        let mut csv = open(&run.join("progress.csv"));
+        let add = |csv: &mut CsvFile, name: &str| {
+            csv.append(&Metrics(vec![(name.into(), Value::Int(1))]));
+            csv.flush(true).unwrap();
+        };
+        add(&mut csv, "a");
+        fs::rename(&run, &away).unwrap();
+        csv.restore().unwrap();
+        add(&mut csv, "b");
+        fs::remove_dir_all(&run).unwrap();
+        fs::rename(&away, &run).unwrap();
+        add(&mut csv, "a");
+        assert_eq!(fs::read_to_string(run.join("progress.csv")).unwrap(), "a,b\n1,\n,1\n1,\n");
+    }
+
+    #[test]
     fn a_metric_that_is_new_with_each_report_does_not_have_the_file_written_for_each() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("progress.csv");
-        let mut csv = CsvFile::open(&path).unwrap();
+        let mut csv = open(&path);
         let mut inodes = std::collections::HashSet::new();
         for number in 0..300 {
             csv.append(&Metrics(vec![(format!("key_{number}"), Value::Int(number))]));

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::append::{self, AppendFile};
 use crate::error::StoreError;
+use crate::faults::has_room;
 use crate::owner::Owner;
 use crate::python_json::parse_object;
 use crate::run_directory::refuse_newer;
@@ -165,12 +166,13 @@ impl ExperimentFiles {
         self.trials.flush()
     }
 
+    /// May be called again where it fails.
     pub fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), StoreError> {
-        self.append(&own_line(CLOSED, at, &[("status", status), ("reason", reason)]));
+        if self.record.ended.replace(at).is_none() {
+            self.append(&own_line(CLOSED, at, &[("status", status), ("reason", reason)]));
+            (self.record.status, self.record.reason) = (status.to_owned(), reason.to_owned());
+        }
         self.flush()?;
-        self.record.status = status.to_owned();
-        self.record.reason = reason.to_owned();
-        self.record.ended = Some(at);
         self.write_record()
     }
 
@@ -190,6 +192,7 @@ impl ExperimentFiles {
         let part = self.directory.join(format!("{EXPERIMENT}.part"));
         let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
         let write = || -> std::io::Result<()> {
+            has_room(&path)?;
             fs::write(&part, format!("{text}\n"))?;
             fs::rename(&part, &path)
         };

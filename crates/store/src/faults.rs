@@ -154,6 +154,11 @@ pub(crate) fn room(path: &Path, length: usize) -> io::Result<usize> {
     plan().map_or(Ok(length), |plan| plan.room("append", path, length))
 }
 
+/// Stands before a file that is written whole, which is no call of a save.
+pub(crate) fn has_room(path: &Path) -> io::Result<()> {
+    plan().map_or(Ok(()), |plan| plan.room("write", path, 0).map(drop))
+}
+
 /// A plan that cannot be read is a mistake in a test: it ends the process.
 fn plan() -> Option<&'static Plan> {
     if !PERHAPS.load(Ordering::Relaxed) {

@@ -36,8 +36,8 @@ impl ReportFiles {
         let mut text = String::new();
         write_json(&mut text, &Metrics(vec![("config".into(), config.clone())]));
         Ok(Self {
+            csv: CsvFile::open(&directory.join("progress.csv"), &directory.join("result.json"))?,
             result: Lines::open(directory.join("result.json"))?,
-            csv: CsvFile::open(&directory.join("progress.csv"))?,
             ranks: Vec::new(),
             ranks_directory,
             events: None,
@@ -119,5 +119,14 @@ impl ReportFiles {
             restored |= events.restore()?;
         }
         Ok(restored)
+    }
+
+    /// Writes all of it into another directory, with what the run's own could not take.
+    pub fn copy_into(&self, directory: &Path) -> Result<(), StoreError> {
+        let ranks = directory.join("ranks");
+        fs::create_dir_all(&ranks).map_err(StoreError::io("make", &ranks))?;
+        self.result.copy_into(directory)?;
+        self.csv.copy_into(directory)?;
+        self.ranks.iter().flatten().try_for_each(|lines| lines.copy_into(&ranks))
     }
 }

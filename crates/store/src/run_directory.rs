@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::differences::write_params;
 use crate::error::StoreError;
+use crate::faults::has_room;
 use crate::owner::Owner;
 use crate::storage::Storage;
 
@@ -109,8 +110,17 @@ impl RunDirectory {
         Ok(directory)
     }
 
+    /// Writes down that a run has failed whose owner could not.
+    pub fn close(path: &Path, record: RunRecord) -> Result<(), StoreError> {
+        Self { path: path.to_owned(), record }.set_status(RunStatus::Failed, None)
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub fn run_id(&self) -> &str {
+        &self.record.run_id
     }
 
     pub fn write_params(&self, config: &Value) -> Result<(), StoreError> {
@@ -183,6 +193,7 @@ impl RunDirectory {
         let part = self.path.join("run.json.part");
         let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
         let write = || -> std::io::Result<()> {
+            has_room(&path)?;
             fs::create_dir_all(&self.path)?;
             let mut file = File::create(&part)?;
             file.write_all(text.as_bytes())?;
