@@ -4,14 +4,18 @@ A disk is full while a flag lies beside the runs (`CARRIL_FAULT=full:…`): the 
 each test knows that the fault has fired. A line that is being appended then stops half-way.
 """
 
+import csv
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from checkpoint_runs import committed_steps, saves
+from conftest import wait_until
 from runs import fit, lines
 
 import carril
@@ -163,10 +167,28 @@ def counts_its_starts() -> Callable[[dict[str, Any]], str]:
     return function
 
 
+@contextmanager
+def relieved(disk: Disk, when: Callable[[], object], what: str) -> Iterator[None]:
+    """Somebody makes room as soon as `when` is true."""
+
+    def relieve() -> None:
+        try:
+            wait_until(when, what)
+        finally:
+            disk.flag.unlink(missing_ok=True)
+
+    thread = threading.Thread(target=relieve)
+    thread.start()
+    yield
+    thread.join()
+
+
 @pytest.mark.parametrize("mode", ["SYNC", "ASYNC"])
 def test_a_disk_that_is_full_at_the_end_does_not_make_a_training_again(disk: Disk, tmp_path: Path, mode: str) -> None:
     config = disk.config(starts=str(tmp_path / "starts"), moment=False, mode=mode)
-    with pytest.raises((ControllerError, WorkerGroupError, StorageError), match="no space left") as caught:
+    journal = disk.storage / "end" / "journal" / "000000.log"
+    ended = relieved(disk, lambda: journal.exists() and "EndRun" in journal.read_text(), "the run has ended")
+    with ended, pytest.raises((ControllerError, WorkerGroupError, StorageError), match="no space left") as caught:
         fit(
             counts_its_starts(),
             disk.storage,
@@ -269,3 +291,106 @@ def test_a_run_of_a_newer_format_is_refused_in_a_sentence(disk: Disk) -> None:
         with pytest.raises(carril.exceptions.VersionMismatchError, match=newer):
             open_run()
     assert committed_steps(run) == [0, 1]
+
+
+def ends_on_a_full_disk() -> Callable[[dict[str, Any]], None]:
+    """Fills the disk and reports on: nothing of it can be written before the function returns."""
+
+    def function(config: dict[str, Any]) -> None:
+        from carril import train
+
+        for step in range(8):
+            if step == 5 and train.get_context().get_world_rank() == 0:
+                open(config["flag"], "w").close()
+            train.collective.barrier()
+            train.report({"step": step})
+
+    return function
+
+
+def test_a_disk_that_is_full_when_a_run_ends_is_waited_for(disk: Disk) -> None:
+    refused = relieved(disk, lambda: sum("result.json" in line for line in disk.refused) > 3, "the end is tried again")
+    with refused:
+        fit(ends_on_a_full_disk(), disk.storage, config=disk.config(), name="late")
+    run = disk.storage / "late"
+    assert not disk.flag.exists()
+    assert [row["step"] for row in lines(run / "result.json")] == list(range(8))
+    assert len((run / "progress.csv").read_text().splitlines()) == 9
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+def comes_back() -> Callable[[dict[str, Any]], None]:
+    """The run's directory goes, is made again, and then the one that went is put back, as a remount does."""
+
+    def function(config: dict[str, Any]) -> None:
+        import os
+        import shutil
+        import time
+        from pathlib import Path
+
+        from carril import train
+
+        run = config["run"]
+        first = train.get_context().get_world_rank() == 0
+
+        def wait_for(rows: int) -> None:
+            deadline = time.monotonic() + 60
+            results = Path(run, "result.json")
+            while not results.exists() or len(results.read_text().splitlines()) < rows:
+                assert time.monotonic() < deadline, f"there are no {rows} reports"
+                time.sleep(0.02)
+
+        for step in range(12):
+            train.report({"step": step, **({"later": 1} if step > 6 else {})})
+            if first and step == 5:
+                wait_for(6)
+                os.rename(run, f"{run}.away")
+            if first and step == 8:
+                wait_for(9)
+                shutil.rmtree(run)
+                os.rename(f"{run}.away", run)
+            train.collective.barrier()
+
+    return function
+
+
+def test_reports_that_came_while_the_directory_was_away_are_added_when_it_comes_back(disk: Disk) -> None:
+    run = disk.storage / "back"
+    fit(comes_back(), disk.storage, config={"run": str(run)}, name="back")
+    assert [row["step"] for row in lines(run / "result.json")] == list(range(12))
+    assert [row["step"] for row in lines(run / "ranks" / "rank_1.json")] == list(range(12))
+    with open(run / "progress.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == [str(step) for step in range(12)]
+    assert [row["later"] for row in rows] == ["" if step < 7 else "1" for step in range(12)]
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_row_of_progress_csv_that_was_cut_off_before_a_resume_is_whole_again(disk: Disk) -> None:
+    run = _fails_after(disk.storage, 2)
+    whole = (run / "progress.csv").read_text()
+    (run / "progress.csv").write_text(whole[:-7])
+    fit(saves(), disk.storage, config={"steps": 5}, name="cut")
+    with open(run / "progress.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["step"] for row in rows] == ["0", "1", "2", "3", "4"]
+    assert [row["time_total_s"] for row in rows][:3] == [
+        row["time_total_s"] for row in csv.DictReader(whole.splitlines())
+    ]
+
+
+def test_checkpoints_that_somebody_deletes_in_mid_run_are_not_handed_out(disk: Disk) -> None:
+    def function(config: dict[str, Any]) -> None:
+        import shutil
+
+        from carril import train
+
+        for step in range(3):
+            train.report({"step": step}, checkpoint=train.Checkpoint.from_dict({"step": step}))
+            train.get_checkpoint()  # it is stored
+            if step == 1:
+                shutil.rmtree(f"{config['run']}/checkpoint_000000")
+
+    run = disk.storage / "deleted"
+    result = fit(function, disk.storage, workers=1, config={"run": str(run)}, name="deleted")
+    assert [checkpoint.to_dict()["step"] for checkpoint, _ in result.best_checkpoints] == [1, 2]

@@ -1,8 +1,10 @@
 //! Runs on real storage: a local path, or a local directory that is mirrored to storage elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carril_core::tune::Mode;
 use carril_core::tune::spec::{SchedulerSpec, SearcherSpec};
@@ -27,13 +29,33 @@ const KEPT: [&str; 2] = ["function.pkl", "trainer.pkl"];
 
 pub struct RealDisk {
     /// Where the directories of runs lie whose storage is elsewhere.
-    pub spool: PathBuf,
-    pub blobs: BlobStore,
+    spool: PathBuf,
+    blobs: BlobStore,
     /// Who holds the runs that are opened here.
-    pub owner: Owner,
+    owner: Owner,
+    abandoned: Abandoned,
+}
+
+/// Runs of this process that have ended without being able to write it, by their ids: their records say that they are live.
+type Abandoned = Arc<Mutex<BTreeSet<String>>>;
+
+fn lock(abandoned: &Abandoned) -> MutexGuard<'_, BTreeSet<String>> {
+    abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes down what a run could not at its end.
+fn close_abandoned(path: &Path, abandoned: &Abandoned) -> Result<(), StoreError> {
+    match RunRecord::read(path) {
+        Some(record) if lock(abandoned).remove(&record.run_id) => RunDirectory::close(path, record),
+        _ => Ok(()),
+    }
 }
 
 impl RealDisk {
+    pub fn new(spool: PathBuf, blobs: BlobStore, owner: Owner) -> Self {
+        Self { spool, blobs, owner, abandoned: Abandoned::default() }
+    }
+
     fn storage(&self, spec: &RunSpec) -> Result<Storage, Failure> {
         let filesystem = match &spec.filesystem {
             None => None,
@@ -87,6 +109,7 @@ impl Disk for RealDisk {
         let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("run"), Path::to_owned);
         let mut mirror =
             opened_behind_its_owner(&storage, &path.join("run.json"), || Mirror::open(storage.clone(), &path))?;
+        close_abandoned(&path, &self.abandoned)?;
         let differences = differences(request, &path, &storage)?;
         let mut asked = serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null);
         let wanted = to_keep(&mut asked);
@@ -144,7 +167,8 @@ impl Disk for RealDisk {
         directory.keep(&storage, &wanted)?;
         let has_record = !is_trial || path.join("run.json").exists();
         let (kept, config) = ((storage.clone(), wanted), config.clone());
-        let disk = Box::new(RealRun { directory, files, journal, kept, config, has_record });
+        let abandoned = self.abandoned.clone();
+        let disk = Box::new(RealRun { directory, files, journal, kept, config, has_record, abandoned });
         Ok(RunOpened { disk, path, storage, checkpoints, history, last, epoch, mirror, differences })
     }
 }
@@ -344,6 +368,7 @@ struct RealRun {
     config: Value,
     /// A trial has none before its end.
     has_record: bool,
+    abandoned: Abandoned,
 }
 
 impl RealRun {
@@ -399,13 +424,27 @@ impl RunDisk for RealRun {
     }
 
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
-        // One file that cannot be written is no reason to leave the others out: what says how the run ended least of all.
+        // One file that cannot be written is no reason to leave the others out. But only a run whose files are complete has ended.
         let mut done = self.files.flush(true);
         if let Some((text, json)) = error {
             done = done.and(self.journal.write());
             done = done.and(self.directory.write_error(&text, &json));
         }
+        done?;
         self.directory.remove_staging();
-        Ok(done.and(self.directory.set_status(status, Some(at)))?)
+        self.directory.set_status(status, Some(at))?;
+        self.has_record = true;
+        Ok(())
+    }
+
+    fn rescue(&mut self) -> Result<PathBuf, Failure> {
+        lock(&self.abandoned).insert(self.directory.run_id().to_owned());
+        let name = self.directory.path().file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("carril-rescued-{name}-{}", self.directory.run_id());
+        let path = std::env::temp_dir().join(name);
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(|source| StoreError::Io { what: "make", path: path.clone(), source })?;
+        self.files.copy_into(&path)?;
+        Ok(path)
     }
 }

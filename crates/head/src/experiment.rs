@@ -24,6 +24,7 @@ use self::records::line_of;
 use self::waiting::Waiting;
 use crate::mirror::Mirror;
 use crate::outside::{ExperimentDisk, ExperimentOpened, Outside};
+use crate::refusals::{DEADLINE, RETRY, Refusals};
 use crate::watchers::Watchers;
 
 pub(crate) use self::talking::answer_of;
@@ -77,6 +78,9 @@ pub(crate) struct ExperimentRun {
     /// What the watchers are told once the storage has everything, and whether the round that brings it has begun.
     ending: Option<v1::RunEnded>,
     last_round: bool,
+    /// While the files do not say its end: when it ended, in Unix time and by the head's clock.
+    closing: Option<(f64, Duration)>,
+    refusals: Refusals,
     pub location: String,
     /// With which the ids of its trials begin.
     prefix: String,
@@ -119,6 +123,8 @@ impl ExperimentRun {
             mirror: opened.mirror,
             ending: None,
             last_round: false,
+            closing: None,
+            refusals: Refusals::default(),
             prefix,
             trials: Vec::new(),
             directories: Directories::default(),
@@ -608,8 +614,13 @@ impl ExperimentRun {
         for (trial, reason) in self.waiting.due(clock.saturating_sub(self.began).as_secs_f64()) {
             self.disk.append(&records::waits_line(trial, now, &reason));
         }
-        if let Err(failure) = self.disk.flush() {
-            self.warn(failure.message);
+        let flushed = self.disk.flush();
+        self.written(&flushed);
+    }
+
+    fn written(&mut self, tried: &Result<(), Failure>) {
+        if let Some(text) = self.refusals.warning("the experiment's", tried) {
+            self.warn(text);
         }
     }
 
@@ -618,9 +629,8 @@ impl ExperimentRun {
             return;
         }
         self.tell_what_is_untold(outside.clock());
-        if let Err(failure) = self.disk.renew(outside.now()) {
-            self.warn(failure.message);
-        }
+        let renewed = self.disk.renew(outside.now());
+        self.written(&renewed);
         if let Some(mirror) = self.mirror.take_if(|mirror| mirror.is_due()) {
             outside.mirror(self.id.clone(), mirror);
         }
@@ -642,37 +652,49 @@ impl ExperimentRun {
     }
 
     fn end(&mut self, end: ExperimentEnd, outside: &mut dyn Outside) {
-        let (word, status) = match &end {
-            ExperimentEnd::Finished(_) => ("finished", RunStatus::Finished),
-            ExperimentEnd::Stopped(_) => ("stopped", RunStatus::Aborted),
-            ExperimentEnd::Failed(_) => ("failed", RunStatus::Failed),
+        self.status = match &end {
+            ExperimentEnd::Finished(_) => RunStatus::Finished,
+            ExperimentEnd::Stopped(_) => RunStatus::Aborted,
+            ExperimentEnd::Failed(_) => RunStatus::Failed,
         };
-        let now = outside.now();
-        if let Err(failure) = self.disk.end(word, end.reason(), now) {
-            self.warn(failure.message);
-        }
-        self.status = status;
         let failure = match &end {
             ExperimentEnd::Failed(reason) => Some(Failure::new(ErrorCode::InvalidConfig, reason.clone()).into()),
             _ => None,
         };
-        let ended = v1::RunEnded {
-            status: status.name().to_owned(),
+        self.ending = Some(v1::RunEnded {
+            status: self.status.name().to_owned(),
             headline: end.reason().to_owned(),
             failure,
             seconds: outside.clock().saturating_sub(self.began).as_secs_f64(),
             iterations: self.trials.len() as u64,
             ..Default::default()
-        };
+        });
         self.wishes.push(Wish::DropPool);
+        self.closing = Some((outside.now(), outside.clock()));
+        self.close(outside);
+    }
+
+    /// Writes down the end, and announces it. What the files lack after `DEADLINE` is read back from the trials' own by the next head.
+    fn close(&mut self, outside: &mut dyn Outside) {
+        let (Some((at, since)), Some(ending)) = (self.closing, &self.ending) else { return };
+        let word = if self.status == RunStatus::Aborted { "stopped" } else { self.status.name() };
+        let ended = self.disk.end(word, &ending.headline, at);
+        self.written(&ended);
+        if ended.is_err() && outside.clock().saturating_sub(since) < DEADLINE {
+            return outside.set_retry_timer(self.id.clone(), RETRY);
+        }
+        self.closing = None;
         let elsewhere = self.storage.take().is_some_and(|storage| storage.local_path().is_none());
-        self.ending = Some(ended);
         match self.mirror.take() {
             Some(mirror) => self.begin_last_round(mirror, outside),
             // A round that is going on is followed by the last one when it comes back.
             None if elsewhere => {}
             None => self.tell_ending(),
         }
+    }
+
+    pub fn on_retry_timer(&mut self, outside: &mut dyn Outside) {
+        self.close(outside);
     }
 
     fn begin_last_round(&mut self, mirror: Mirror, outside: &mut dyn Outside) {
@@ -684,7 +706,7 @@ impl ExperimentRun {
         if let Err(failure) = &result {
             self.warn(format!("the storage is behind: {}", failure.message));
         }
-        if self.ending.is_none() {
+        if self.ending.is_none() || self.closing.is_some() {
             self.mirror = Some(mirror);
         } else if !self.last_round {
             self.begin_last_round(mirror, outside);

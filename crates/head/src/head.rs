@@ -435,10 +435,13 @@ impl Head {
         }
     }
 
-    pub fn on_journal_timer(&mut self, id: &RunId) {
+    pub fn on_retry_timer(&mut self, id: &RunId) {
         if let Some(run) = self.runs.get_mut(id) {
-            run.on_journal_timer(&mut *self.outside);
+            run.on_retry_timer(&mut *self.outside);
             self.after(id);
+        } else if let Some(experiment) = self.experiments.get_mut(id) {
+            experiment.on_retry_timer(&mut *self.outside);
+            self.grant_wishes(id);
         }
     }
 

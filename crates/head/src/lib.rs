@@ -10,6 +10,7 @@ mod experiment;
 mod head;
 mod mirror;
 mod outside;
+mod refusals;
 mod run;
 mod saving;
 mod serve;

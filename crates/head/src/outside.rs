@@ -23,8 +23,8 @@ pub trait Outside: Send {
     fn to_agent(&mut self, node: &NodeId, order: v1::AgentOrder);
     /// Calls `Head::on_timer` with the same words after that time.
     fn set_timer(&mut self, run: RunId, timer: Timer, after: Duration);
-    /// Calls `Head::on_journal_timer` after that time.
-    fn set_journal_timer(&mut self, run: RunId, after: Duration);
+    /// Calls `Head::on_retry_timer` after that time: what the disk has refused is tried again.
+    fn set_retry_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_progress_due` after that time.
     fn set_progress_timer(&mut self, run: RunId, after: Duration);
     /// Calls `Head::on_upkeep_due` after that time.
@@ -233,7 +233,10 @@ pub trait RunDisk: Send {
     fn restore(&mut self) -> Result<bool, Failure>;
     /// Where every rank was, the last time somebody asked.
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure>;
+    /// May be called again where it fails: what was written then is not written twice.
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure>;
+    /// Copies everything that was reported, written or not, to a directory where there is room.
+    fn rescue(&mut self) -> Result<PathBuf, Failure>;
 }
 
 /// The files of a run that has ended: everything has been written.
@@ -274,5 +277,9 @@ impl RunDisk for Closed {
 
     fn end(&mut self, _: RunStatus, _: f64, _: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
         Ok(())
+    }
+
+    fn rescue(&mut self) -> Result<PathBuf, Failure> {
+        Err(Failure::new(ErrorCode::Internal, "the files of this run are closed"))
     }
 }

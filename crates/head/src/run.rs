@@ -26,12 +26,13 @@ use prost::Message;
 use crate::automatic::Automatic;
 use crate::mirror::Mirror;
 use crate::outside::{Outside, RunDisk, RunOpened};
+use crate::refusals::Refusals;
 use crate::saving::Saving;
 use crate::watchers::Watchers;
 use crate::words::{describe, name_of};
 
 pub(crate) use self::attempts::budget_of;
-use self::ending::UPKEEP_EVERY;
+use self::ending::{Closing, UPKEEP_EVERY};
 use self::journal::Behind;
 pub(crate) use self::reports::RankReport;
 use self::reports::options;
@@ -85,14 +86,19 @@ pub(crate) struct Run {
     last_round: bool,
     /// What the watchers are told once the storage has everything.
     ending: Option<v1::RunEnded>,
+    /// While the run's files do not say its end.
+    closing: Option<Closing>,
+    /// When they did, and only storage elsewhere is behind.
+    last_round_since: Option<Duration>,
+    /// The last round to storage elsewhere has failed, and was warned of.
+    mirror_failed: bool,
     started: Vec<v1::StartedWorker>,
     last: Option<Metrics>,
     last_by_rank: Vec<Metrics>,
     iterations: u64,
     last_progress: Option<Duration>,
     upkeeps: u32,
-    /// How often the run's files could not be written since they last were.
-    unwritten: u64,
+    refusals: Refusals,
     progress_due: bool,
     submitted: f64,
     /// How the run stands, and why.
@@ -164,13 +170,16 @@ impl Run {
             last_round: false,
             mirror: opened.mirror,
             ending: None,
+            closing: None,
+            last_round_since: None,
+            mirror_failed: false,
             started: Vec::new(),
             last: opened.last,
             last_by_rank: vec![Metrics::default(); world as usize],
             iterations,
             last_progress: None,
             upkeeps: 0,
-            unwritten: 0,
+            refusals: Refusals::default(),
             progress_due: false,
             submitted: now,
             status: (RunStatus::Waiting, String::new()),
@@ -394,8 +403,9 @@ impl Run {
                 self.status = (status, reason.to_owned());
                 // A trial is over in a moment, and the experiment's files say how it stands.
                 let written = if self.trial.is_some() { Ok(()) } else { self.disk.set_status(status) };
-                if let Err(failure) = written {
-                    self.publish(v1::Warning { text: failure.message }, outside);
+                if written.is_err() {
+                    // The next renewal of the record writes it.
+                    self.written(written, outside);
                 }
                 self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);
             }

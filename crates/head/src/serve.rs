@@ -122,11 +122,11 @@ impl Outside for World {
         });
     }
 
-    fn set_journal_timer(&mut self, run: RunId, after: Duration) {
+    fn set_retry_timer(&mut self, run: RunId, after: Duration) {
         let handle = self.handle.clone();
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
-            handle.tell(move |head| head.on_journal_timer(&run));
+            handle.tell(move |head| head.on_retry_timer(&run));
         });
     }
 

@@ -144,7 +144,7 @@ fn start(
     let (head_socket, agent_socket) = (listen("head.sock")?, listen("agent.sock")?);
     let node = NodeId::new("local");
     let (orders, order_queue) = mpsc::unbounded_channel();
-    let disk = RealDisk { spool: spool.to_owned(), blobs: blobs.clone(), owner };
+    let disk = RealDisk::new(spool.to_owned(), blobs.clone(), owner);
     let head = carril_head::start(HashMap::from([(node.clone(), orders)]), Arc::new(disk));
     let config = AgentConfig {
         directory: directory.to_owned(),

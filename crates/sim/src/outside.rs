@@ -2,6 +2,7 @@
 //! whose every write may be the last one of that head.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -69,8 +70,8 @@ impl Outside for SimOutside {
         self.to_head(after.as_secs_f64(), move |head| head.on_timer(&run, timer));
     }
 
-    fn set_journal_timer(&mut self, run: RunId, after: Duration) {
-        self.to_head(after.as_secs_f64(), move |head| head.on_journal_timer(&run));
+    fn set_retry_timer(&mut self, run: RunId, after: Duration) {
+        self.to_head(after.as_secs_f64(), move |head| head.on_retry_timer(&run));
     }
 
     fn set_progress_timer(&mut self, run: RunId, after: Duration) {
@@ -230,5 +231,10 @@ impl RunDisk for FusedRun {
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
         self.burn();
         self.real.end(status, at, error)
+    }
+
+    fn rescue(&mut self) -> Result<PathBuf, Failure> {
+        self.burn();
+        self.real.rescue()
     }
 }

@@ -152,7 +152,7 @@ impl Sim {
         let blobs = BlobStore::create(self.directory.path().join(format!("blobs{life}"))).expect("it can be made");
         // Heads run on the driver's host, one after the other: that the last one is gone is seen at once.
         let owner = Owner { boot: "an earlier one".into(), start: life, ..Owner::this_process() };
-        let real = RealDisk { spool: self.directory.path().join("spool"), blobs, owner };
+        let real = RealDisk::new(self.directory.path().join("spool"), blobs, owner);
         let outside = SimOutside {
             kernel: self.kernel.clone(),
             life,

@@ -10,6 +10,7 @@ use carril_types::{Failure, RunStatus, Value, WorkerCommand};
 use super::Run;
 use crate::mirror::Mirror;
 use crate::outside::{Closed, Outside};
+use crate::refusals::{DEADLINE, RETRY};
 use crate::words::error_files;
 
 /// How often the run's files are looked after.
@@ -17,17 +18,26 @@ pub(super) const UPKEEP_EVERY: Duration = Duration::from_secs(2);
 /// How often the owner's record is renewed, and the storage elsewhere brought up to date: each so many times.
 const RENEW_EACH: u32 = 5;
 
+/// An end that the run's files do not have yet.
+pub(super) struct Closing {
+    status: RunStatus,
+    at: f64,
+    /// `error.txt` and `error.json`.
+    error: Option<(String, serde_json::Value)>,
+    /// Since when the files are behind.
+    since: Duration,
+}
+
 impl Run {
     pub(super) fn end(&mut self, ending: Ending, outside: &mut dyn Outside) {
         self.status = (ending.status, ending.headline.clone());
         self.forget_stacks();
-        let now = outside.now();
-        self.restore_files(outside);
-        let error = (ending.status != RunStatus::Finished).then(|| error_files(&ending));
-        self.write_records();
-        let ended = self.disk.end(ending.status, now, error);
-        self.written(ended, outside);
-        self.disk = Box::new(Closed);
+        self.closing = Some(Closing {
+            status: ending.status,
+            at: outside.now(),
+            error: (ending.status != RunStatus::Finished).then(|| error_files(&ending)),
+            since: outside.clock(),
+        });
         if let Some(last) = &mut self.last {
             // Only now is it known to be the last. A key of the user's own is left alone.
             if self.last_by_rank[0].get("done").is_none() {
@@ -38,6 +48,8 @@ impl Run {
             }
             last.set_default("config", self.config.clone());
         }
+        self.restore_files(outside);
+        self.forget_missing_checkpoints();
         let ranks = (0..)
             .zip(std::mem::take(&mut self.last_by_rank))
             .map(|(rank, metrics)| v1::RankReport { rank, metrics: Some(metrics.into()) })
@@ -57,12 +69,58 @@ impl Run {
             timed_out: ending.timed_out,
             saved: self.saving.saved,
         });
+        self.close(outside);
+    }
+
+    /// CLOSE-1: the ending is announced when every file says it. Storage that refuses is retried; after `DEADLINE` the files are
+    /// rescued, and the run fails with that cause.
+    pub(super) fn close(&mut self, outside: &mut dyn Outside) {
+        let Some(closing) = &self.closing else { return };
+        let (status, at, error, since) = (closing.status, closing.at, closing.error.clone(), closing.since);
+        self.restore_files(outside);
+        // As much of the journal as can be written: what has ended does not need it.
+        self.write_records();
+        let ended = self.disk.end(status, at, error);
+        self.written(ended.clone(), outside);
+        match ended {
+            Ok(()) => {}
+            Err(_) if outside.clock().saturating_sub(since) < DEADLINE => {
+                return outside.set_retry_timer(self.id.clone(), RETRY);
+            }
+            Err(failure) => self.rescue(&failure, outside),
+        }
+        self.closing = None;
+        self.last_round_since = Some(outside.clock());
         self.finish(outside);
+    }
+
+    /// Nothing that was reported is lost with a storage that takes nothing: it is put where there is room, and the run says where.
+    fn rescue(&mut self, cause: &Failure, outside: &mut dyn Outside) {
+        let message = format!("the run's files cannot be written for {} s: {}", DEADLINE.as_secs(), cause.message);
+        let kept = match self.disk.rescue() {
+            Ok(path) => format!("everything that was reported is in `{}`", path.display()),
+            Err(failure) => format!("what could not be written is lost: {}", failure.message),
+        };
+        let Some(ending) = &mut self.ending else { return };
+        if ending.status != RunStatus::Finished.name() {
+            // The first cause stays the headline.
+            let text = format!("{message}; {kept}");
+            return self.publish(v1::Warning { text }, outside);
+        }
+        let newest = ending.checkpoints.iter().max_by_key(|checkpoint| checkpoint.iteration);
+        let resumes =
+            newest.map_or("starts it again".to_owned(), |newest| format!("resumes it from `{}`", newest.path));
+        let failure = Failure { message: message.clone(), ..Failure::new(cause.code, "") }
+            .hint(format!("the training itself ended well; {kept}"))
+            .hint(format!("make room or mend the storage; the next `fit()` with the same `name` {resumes}"));
+        (ending.status, ending.headline) = (RunStatus::Failed.name().to_owned(), message);
+        self.status = (RunStatus::Failed, ending.headline.clone());
+        ending.failure = Some(failure.into());
     }
 
     /// Tells the ending as soon as the storage has everything that it should have, and nothing else.
     pub(crate) fn finish(&mut self, outside: &mut dyn Outside) {
-        if self.ending.is_none() || self.saving.is_discarding() {
+        if self.ending.is_none() || self.closing.is_some() || self.saving.is_discarding() {
             return;
         }
         match self.mirror.take() {
@@ -79,6 +137,7 @@ impl Run {
     pub(super) fn tell_ending(&mut self, outside: &mut dyn Outside) {
         let Some(ending) = self.ending.take() else { return };
         self.ended = true;
+        self.disk = Box::new(Closed);
         self.storage = None;
         self.drop_checkpoint(None, outside);
         self.let_go();
@@ -117,19 +176,24 @@ impl Run {
     }
 
     pub fn on_mirrored(&mut self, mirror: Mirror, result: Result<(), Failure>, outside: &mut dyn Outside) {
-        if let Err(failure) = &result {
+        if let Err(failure) = &result
+            && !std::mem::replace(&mut self.mirror_failed, true)
+        {
             self.publish(v1::Warning { text: format!("the storage is behind: {}", failure.message) }, outside);
         }
+        self.mirror_failed = result.is_err();
         if !self.last_round {
             self.mirror = Some(mirror);
             return self.finish(outside);
         }
+        let waited = self.last_round_since.map_or(Duration::ZERO, |since| outside.clock().saturating_sub(since));
         match result {
             Ok(()) => mirror.remove_local(),
-            Err(_) => {
-                let text = format!("what the storage lacks is in `{}`", self.path.display());
-                self.publish(v1::Warning { text }, outside);
+            Err(_) if waited < DEADLINE => {
+                self.mirror = Some(mirror);
+                return outside.set_retry_timer(self.id.clone(), RETRY);
             }
+            Err(failure) => self.rescue(&failure, outside),
         }
         self.tell_ending(outside);
     }
@@ -154,22 +218,9 @@ impl Run {
         }
     }
 
-    /// Says once that the run's files cannot be written, and once that they can be again, however often it was tried.
     pub(crate) fn written(&mut self, result: Result<(), Failure>, outside: &mut dyn Outside) {
-        match result {
-            Err(failure) => {
-                self.unwritten += 1;
-                if self.unwritten == 1 {
-                    let text = format!("{}; what is missing is written as soon as that is possible", failure.message);
-                    self.publish(v1::Warning { text }, outside);
-                }
-            }
-            Ok(()) if self.unwritten > 0 => {
-                let tries = std::mem::take(&mut self.unwritten);
-                let text = format!("the run's files are complete again, after {tries} tries that failed");
-                self.publish(v1::Warning { text }, outside);
-            }
-            Ok(()) => {}
+        if let Some(text) = self.refusals.warning("the run's", &result) {
+            self.publish(v1::Warning { text }, outside);
         }
     }
 

@@ -15,11 +15,7 @@ use carril_types::{Attempt, ErrorCode, Failure, Rank};
 
 use super::{RankReport, Run};
 use crate::outside::Outside;
-
-/// How often it is tried again.
-const RETRY: Duration = Duration::from_millis(250);
-/// How long the disk may take to be there again.
-const DEADLINE: Duration = Duration::from_secs(30);
+use crate::refusals::{DEADLINE, RETRY};
 
 /// The journal cannot be written at the moment.
 pub(super) struct Behind {
@@ -74,7 +70,7 @@ impl Run {
             given_up: false,
         });
         self.publish(v1::Warning { text }, outside);
-        outside.set_journal_timer(self.id.clone(), RETRY);
+        outside.set_retry_timer(self.id.clone(), RETRY);
     }
 
     /// Whether a commit has to wait, which is then done later.
@@ -136,7 +132,13 @@ impl Run {
         }
     }
 
-    pub fn on_journal_timer(&mut self, outside: &mut dyn Outside) {
+    pub fn on_retry_timer(&mut self, outside: &mut dyn Outside) {
+        if self.closing.is_some() {
+            return self.close(outside);
+        }
+        if self.ending.is_some() {
+            return self.finish(outside);
+        }
         self.write_records();
         let Some(behind) = &mut self.behind else { return };
         if behind.records.is_empty() {
@@ -148,7 +150,7 @@ impl Run {
             self.give_up_the_journal(&failure, outside);
         }
         if !self.ended {
-            outside.set_journal_timer(self.id.clone(), RETRY);
+            outside.set_retry_timer(self.id.clone(), RETRY);
         }
     }
 

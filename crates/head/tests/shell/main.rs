@@ -2,9 +2,11 @@
 
 mod world;
 
+use std::path::Path;
+
 use carril_proto::v1;
 use carril_proto::v1::agent_message::Kind;
-use carril_types::NodeId;
+use carril_types::{Metrics, NodeId, Value};
 use tokio::sync::oneshot;
 
 use world::World;
@@ -130,10 +132,10 @@ fn messages_without_a_worker_or_with_nonsense_in_them_do_no_harm() {
 fn behind_1_nothing_is_started_before_the_journal_says_so() {
     let mut world = World::new(true, 1_024);
     assert!(world.started().is_empty(), "BEHIND-1");
-    world.journal_timer_after(1);
+    world.retry_timer_after(1);
     assert!(world.started().is_empty(), "BEHIND-1: it is still full");
     world.set_full(false);
-    world.journal_timer_after(1);
+    world.retry_timer_after(1);
     assert_eq!(world.started(), ["one", "two"]);
     let events = world.journalled();
     assert_eq!(events, ["Opened", "Placed", "AttemptBegun"], "BEHIND-2");
@@ -155,7 +157,7 @@ fn behind_1_no_checkpoint_is_committed_meanwhile() {
     }
     assert_eq!(world.asked(|asked| asked.commits.len()), 0, "BEHIND-1");
     world.set_full(false);
-    world.journal_timer_after(1);
+    world.retry_timer_after(1);
     assert_eq!(world.asked(|asked| asked.commits.clone()), [1]);
 }
 
@@ -170,9 +172,9 @@ fn behind_3_stops_do_not_wait_and_a_disk_that_stays_full_ends_the_run() {
     let worker = world.worker(0, 0);
     world.tell(0, v1::WorkerExited { worker, signal: 9, ..Default::default() });
     assert_eq!(world.started().len(), 2, "BEHIND-1: the next attempt waits");
-    world.journal_timer_after(10);
+    world.retry_timer_after(10);
     assert!(world.ending().is_none());
-    world.journal_timer_after(20);
+    world.retry_timer_after(20);
     let ended = world.ending().expect("BEHIND-3");
     let failure = ended.failure.unwrap();
     assert_eq!((ended.status.as_str(), failure.code.as_str()), ("failed", "storage"));
@@ -188,6 +190,53 @@ fn a_group_that_waits_for_the_journal_can_be_stopped() {
     let ended = world.ending().expect("nobody has to be waited for");
     assert_eq!(ended.status, "aborted");
     world.set_full(false);
-    world.journal_timer_after(1);
+    world.retry_timer_after(1);
     assert!(world.started().is_empty(), "it stays stopped");
+}
+
+/// Both ranks return and leave.
+fn finish(world: &mut World) {
+    for rank in 0..2 {
+        let worker = world.worker(0, rank);
+        world.tell(rank as usize, v1::WorkerReturned { worker: worker.clone(), ..Default::default() });
+        world.tell(rank as usize, v1::WorkerExited { worker, ..Default::default() });
+    }
+}
+
+#[test]
+fn close_1_an_end_that_cannot_be_written_is_retried_and_announced_when_it_is_there() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    world.set_sealed(true);
+    finish(&mut world);
+    assert!(world.ending().is_none(), "CLOSE-1: the files do not say it");
+    world.retry_timer_after(29);
+    assert!(world.ending().is_none());
+    world.set_sealed(false);
+    world.retry_timer_after(0);
+    assert_eq!(world.ending().expect("it is written").status, "finished");
+    assert_eq!(world.asked(|asked| asked.retry_timers), 0);
+}
+
+#[test]
+fn close_1_after_the_deadline_the_files_are_rescued_and_the_run_fails_with_that_cause() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    for rank in 0..2 {
+        let (worker, metrics) = (world.worker(0, rank), Some(Metrics(vec![("loss".into(), Value::Int(7))]).into()));
+        world.tell(rank as usize, v1::Reports { worker, reports: vec![v1::Report { metrics, ..Default::default() }] });
+    }
+    world.set_sealed(true);
+    finish(&mut world);
+    world.retry_timer_after(30);
+    let ended = world.ending().expect("CLOSE-1");
+    let failure = ended.failure.unwrap();
+    assert_eq!((ended.status.as_str(), failure.code.as_str()), ("failed", "storage-refused"));
+    assert_eq!(failure.message, "the run's files cannot be written for 30 s: the disk is sealed");
+    let rescued = Path::new(failure.hints[0].split('`').nth(1).expect("the hint names the directory"));
+    for file in ["result.json", "progress.csv", "ranks/rank_1.json"] {
+        let text = std::fs::read_to_string(rescued.join(file)).unwrap();
+        assert!(text.contains("loss") && text.contains('7'), "{file}: {text}");
+    }
+    std::fs::remove_dir_all(rescued).unwrap();
 }

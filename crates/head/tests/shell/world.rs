@@ -1,6 +1,7 @@
 //! A head with nothing real around it but files in a temporary directory: orders, timers and work are kept for the test.
 
 use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,7 +26,7 @@ type Job = Box<dyn FnOnce(&mut Head) + Send>;
 pub struct Asked {
     pub orders: Vec<(NodeId, v1::AgentOrder)>,
     pub commits: Vec<u64>,
-    pub journal_timers: usize,
+    pub retry_timers: usize,
     jobs: VecDeque<Job>,
     clock: Duration,
 }
@@ -61,8 +62,8 @@ impl Outside for Recorder {
         lock(&self.asked).orders.push((node.clone(), order));
     }
     fn set_timer(&mut self, _: RunId, _: Timer, _: Duration) {}
-    fn set_journal_timer(&mut self, _: RunId, _: Duration) {
-        lock(&self.asked).journal_timers += 1;
+    fn set_retry_timer(&mut self, _: RunId, _: Duration) {
+        lock(&self.asked).retry_timers += 1;
     }
     fn set_progress_timer(&mut self, _: RunId, _: Duration) {}
     fn set_upkeep_timer(&mut self, _: RunId, _: Duration) {}
@@ -86,16 +87,18 @@ impl Outside for Recorder {
     fn mirror(&mut self, _: RunId, _: Mirror) {}
 }
 
-/// The real disk, whose journals cannot be written while `full` is set.
+/// The real disk, whose journals cannot be written while `full` is set, and on which no run can end while `sealed` is.
 struct FaultyDisk {
     real: RealDisk,
     full: Arc<AtomicBool>,
+    sealed: Arc<AtomicBool>,
 }
 
 impl Disk for FaultyDisk {
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
         let opened = self.real.open_run(request)?;
-        Ok(RunOpened { disk: Box::new(FaultyRun { real: opened.disk, full: self.full.clone() }), ..opened })
+        let (full, sealed) = (self.full.clone(), self.sealed.clone());
+        Ok(RunOpened { disk: Box::new(FaultyRun { real: opened.disk, full, sealed }), ..opened })
     }
     fn open_experiment(&self, request: &OpenExperiment) -> Result<ExperimentOpened, Failure> {
         self.real.open_experiment(request)
@@ -105,6 +108,7 @@ impl Disk for FaultyDisk {
 struct FaultyRun {
     real: Box<dyn RunDisk>,
     full: Arc<AtomicBool>,
+    sealed: Arc<AtomicBool>,
 }
 
 impl RunDisk for FaultyRun {
@@ -136,7 +140,13 @@ impl RunDisk for FaultyRun {
         self.real.write_stacks(text)
     }
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
-        self.real.end(status, at, error)
+        match self.sealed.load(Ordering::Relaxed) {
+            true => Err(Failure::new(ErrorCode::StorageRefused, "the disk is sealed")),
+            false => self.real.end(status, at, error),
+        }
+    }
+    fn rescue(&mut self) -> Result<PathBuf, Failure> {
+        self.real.rescue()
     }
 }
 
@@ -147,6 +157,7 @@ pub struct World {
     pub events: mpsc::Receiver<v1::RunEvent>,
     asked: Shared,
     full: Arc<AtomicBool>,
+    sealed: Arc<AtomicBool>,
     directory: tempfile::TempDir,
 }
 
@@ -158,9 +169,10 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         let full = Arc::new(AtomicBool::new(full));
         let blobs = BlobStore::create(directory.path().join("blobs")).unwrap();
-        let real = RealDisk { spool: directory.path().join("spool"), blobs, owner: Owner::this_process() };
+        let real = RealDisk::new(directory.path().join("spool"), blobs, Owner::this_process());
         let asked = Shared::default();
-        let disk = Arc::new(FaultyDisk { real, full: full.clone() });
+        let sealed = Arc::new(AtomicBool::new(false));
+        let disk = Arc::new(FaultyDisk { real, full: full.clone(), sealed: sealed.clone() });
         let mut head = Head::new(Box::new(Recorder { asked: asked.clone(), disk }));
         for name in NODES {
             let total = HashMap::from([("CPU".to_owned(), 1.0)]);
@@ -171,7 +183,7 @@ impl World {
         let (sender, mut reply) = oneshot::channel();
         head.submit(v1::RunRequest { spec, ..Default::default() }, sender);
         let (sender, events) = mpsc::channel(room);
-        let mut world = Self { head, run: RunId::new("0123456789abcdef"), events, asked, full, directory };
+        let mut world = Self { head, run: RunId::new("0123456789abcdef"), events, asked, full, sealed, directory };
         world.work();
         reply.try_recv().expect("it is answered").expect("it is taken");
         let watcher = Watcher { id: 1, reports: true, output: true, quiet: false, sender };
@@ -191,17 +203,21 @@ impl World {
         self.full.store(full, Ordering::Relaxed);
     }
 
+    pub fn set_sealed(&self, sealed: bool) {
+        self.sealed.store(sealed, Ordering::Relaxed);
+    }
+
     pub fn asked<T>(&self, look: impl FnOnce(&Asked) -> T) -> T {
         look(&lock(&self.asked))
     }
 
-    /// That time passes, and the timer of the journal fires.
-    pub fn journal_timer_after(&mut self, seconds: u64) {
-        let due = std::mem::take(&mut lock(&self.asked).journal_timers);
-        assert_eq!(due, 1, "one timer of the journal is set");
+    /// That time passes, and the retry is due.
+    pub fn retry_timer_after(&mut self, seconds: u64) {
+        let due = std::mem::take(&mut lock(&self.asked).retry_timers);
+        assert_eq!(due, 1, "one retry is due");
         lock(&self.asked).clock += Duration::from_secs(seconds);
         let run = self.run.clone();
-        self.head.on_journal_timer(&run);
+        self.head.on_retry_timer(&run);
         self.work();
     }
 
