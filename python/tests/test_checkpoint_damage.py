@@ -59,6 +59,12 @@ def _manifest_of_another(checkpoint: Path) -> None:
     shutil.copy(checkpoint.parent / "checkpoint_000001" / ".manifest.json", checkpoint / ".manifest.json")
 
 
+def _manifest_unreadable(checkpoint: Path) -> None:
+    """Reading it is an error of the system, as it is above a bad sector."""
+    (checkpoint / ".manifest.json").unlink()
+    (checkpoint / ".manifest.json").mkdir()
+
+
 # What is done to the newest checkpoint, and what the message must name.
 DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "a file is truncated": (_truncate, "shards/1"),
@@ -70,6 +76,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "the manifest is empty": (_manifest_empty, ".manifest.json"),
     "the manifest is changed": (_manifest_changed, ".manifest.json"),
     "the manifest is another's": (_manifest_of_another, ""),
+    "the manifest is unreadable": (_manifest_unreadable, ".manifest.json"),
 }
 
 

@@ -19,6 +19,7 @@ from conftest import wait_until
 from runs import fit, lines
 
 import carril
+from carril._internal import driver
 from carril.exceptions import StorageError
 from carril.train import ControllerError, FailureConfig, Result, WorkerGroupError
 
@@ -394,3 +395,102 @@ def test_checkpoints_that_somebody_deletes_in_mid_run_are_not_handed_out(disk: D
     run = disk.storage / "deleted"
     result = fit(function, disk.storage, workers=1, config={"run": str(run)}, name="deleted")
     assert [checkpoint.to_dict()["step"] for checkpoint, _ in result.best_checkpoints] == [1, 2]
+
+
+def test_a_damaged_record_of_a_run_is_named_and_who_asks_for_it_resumes(disk: Disk) -> None:
+    run = _fails_after(disk.storage, 2)
+    whole = (run / "run.json").read_text()
+    for content in ("", whole[:100], "[]"):
+        (run / "run.json").write_text(content)
+        with pytest.raises(StorageError, match=r"run\.json` is damaged") as caught:
+            fit(saves(), disk.storage, config={"steps": 5}, name="cut", resume=False)
+        assert any("resume=True" in hint for hint in caught.value.hints)
+        with pytest.warns(UserWarning, match=r"run\.json` is damaged"):
+            assert Result.from_path(run).metrics is not None
+    assert fit(saves(), disk.storage, config={"steps": 5}, name="cut", resume=True).return_value == 3
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+
+
+def test_a_damaged_error_is_named_and_read_from_the_other_file(disk: Disk) -> None:
+    run = _fails_after(disk.storage, 2)
+    (run / "error.json").write_text((run / "error.json").read_text()[:50])
+    with pytest.warns(UserWarning, match=r"error\.json` is damaged"):
+        assert "on purpose" in str(Result.from_path(run).error)
+    (run / "error.json").unlink()
+    assert "on purpose" in str(Result.from_path(run).error)
+
+
+def test_a_last_line_that_was_cut_off_is_counted_and_one_without_its_end_is_read(disk: Disk) -> None:
+    run = _fails_after(disk.storage, 2)
+    whole = (run / "result.json").read_bytes()
+    (run / "result.json").write_bytes(whole[:-1])
+    assert [row["step"] for row in Result.from_path(run).rank_metrics(0)] == [0, 1, 2]
+    (run / "result.json").write_bytes(whole[:-30])
+    with pytest.warns(UserWarning, match=r"result\.json` has 1 line"):
+        result = Result.from_path(run)
+    assert result.metrics is not None and result.metrics["step"] == 1
+
+
+def test_a_runtime_directory_that_is_full_for_a_moment_costs_no_report(
+    storage: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, light_heads: None
+) -> None:
+    def function(config: dict[str, Any]) -> None:
+        import os
+        import threading
+        import time
+
+        from carril import train
+
+        def relieve() -> None:
+            while not os.path.exists(config["log"]) or not os.path.getsize(config["log"]):
+                time.sleep(0.01)
+            os.remove(config["flag"])
+
+        for step in range(6):
+            if step == 3:
+                open(config["flag"], "w").close()
+                threading.Thread(target=relieve, daemon=True).start()
+            train.report({"step": step})
+
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    flag, log = runtime / "full", tmp_path / "refused"
+    carril.shutdown()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    monkeypatch.setenv("CARRIL_FAULT", f"full:{flag}:{log}")
+    fit(function, storage, workers=1, config={"flag": str(flag), "log": str(log)}, name="tight")
+    carril.shutdown()
+    assert log.read_text().startswith("append"), "the log of the reports was refused"
+    assert [row["step"] for row in lines(storage / "tight" / "result.json")] == list(range(6))
+
+
+def test_large_reports_take_little_room_on_their_way(storage: Path) -> None:
+    """Two ranks report 200 MB each as fast as they can: neither the runtime directory nor the head grows with that."""
+
+    def function(config: dict[str, Any]) -> int:
+        import contextlib
+        import os
+
+        from carril import train
+
+        used = 0
+        for step in range(200):
+            train.report({"step": step, "text": "x" * (1 << 20)})
+            sizes = 0
+            for root, _, names in os.walk(config["directory"]):
+                for name in names:
+                    with contextlib.suppress(FileNotFoundError):
+                        sizes += os.stat(os.path.join(root, name)).st_blocks * 512
+            used = max(used, sizes)
+        return used
+
+    carril.shutdown()
+    carril.init(num_cpus=2)
+    client = driver.ensure_client()
+    result = fit(function, storage, config={"directory": client.directory}, name="large")
+    status = Path(f"/proc/{client.head_pid}/status").read_text()
+    peak = next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM"))
+    carril.shutdown()
+    assert result.return_value < 100 << 20, result.return_value
+    assert peak < 300, f"{peak} MB in the head"
+    assert len((storage / "large" / "result.json").read_bytes()) > 200 << 20

@@ -307,3 +307,14 @@ def test_a_checkpoint_object_in_a_file_system_is_reported_like_any_other(tmp_pat
     assert result.checkpoint is not None
     assert Path(result.checkpoint.path, "model").read_text() == "weights"
     assert Checkpoint(path, filesystem=filesystem).to_dict() == {"model": b"weights"}
+
+
+def test_the_error_of_an_attempt_goes_when_the_run_finishes(store: Store) -> None:
+    run = {"name": "mended", "storage_filesystem": store.filesystem}
+    with pytest.raises(WorkerGroupError, match="on purpose"):
+        fit(saves(), Path(store.path), config={"steps": 4, "fail_at": 1}, **run)
+    read = Result.from_path(f"{store.path}/mended", storage_filesystem=store.filesystem)
+    assert "on purpose" in str(read.error) and (store.directory / "mended" / "error.json").exists()
+    fit(saves(), Path(store.path), config={"steps": 4}, **run)
+    assert Result.from_path(f"{store.path}/mended", storage_filesystem=store.filesystem).error is None
+    assert not list((store.directory / "mended").glob("error.*"))

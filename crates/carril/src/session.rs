@@ -317,7 +317,7 @@ impl Session {
             let began = Instant::now();
             worker.store_checkpoint(&options).await?;
             let stall = if options.checkpoint.is_some() { began.elapsed() } else { Duration::ZERO };
-            worker.report(metrics.0, &options, stall).map_err(carril_types::Failure::from)?;
+            worker.report(metrics.0, &options, stall, std::thread::sleep).map_err(carril_types::Failure::from)?;
             if options.last {
                 worker.wait_for_end().await?;
             } else if worker.waits_for_commit(&options) {

@@ -134,7 +134,10 @@ fn perform(session: &Session, functions: &[Function]) -> Result<Option<String>, 
         Ok(Err(Ended::Error { kind, error })) => {
             let located = error.downcast_ref::<Located>();
             let location = located.and_then(|located| located.location).map(ToString::to_string).unwrap_or_default();
-            return Err(Box::new(failure(rank, &kind, chain(error.as_ref()), location)));
+            let failure = failure(rank, &kind, chain(error.as_ref()), location);
+            let code = storage_failure(error.as_ref()).unwrap_or(failure.failure.code);
+            let failure = WorkerFailure { failure: Failure { code, ..failure.failure }, ..failure };
+            return Err(Box::new(failure));
         }
         Err(_) => return Err(Box::new(of_panic(rank))),
     };
@@ -170,6 +173,17 @@ fn find<'a>(session: &Session, functions: &'a [Function]) -> Result<(&'a Functio
 fn is_stop(error: &(dyn std::error::Error + 'static)) -> bool {
     let inner = error.downcast_ref::<Located>().map(|located| &*located.error as &(dyn std::error::Error + 'static));
     causes(inner.unwrap_or(error)).any(|error| error.downcast_ref::<Error>().is_some_and(Error::is_stop))
+}
+
+/// Storage that fails is not the function's own failure, though the function returns it.
+fn storage_failure(error: &(dyn std::error::Error + 'static)) -> Option<ErrorCode> {
+    let inner = error.downcast_ref::<Located>().map(|located| &*located.error as &(dyn std::error::Error + 'static));
+    let mut ours = causes(inner.unwrap_or(error)).filter_map(|error| error.downcast_ref::<Error>());
+    ours.find_map(|error| match error.code() {
+        "storage" => Some(ErrorCode::Storage),
+        "storage-refused" => Some(ErrorCode::StorageRefused),
+        _ => None,
+    })
 }
 
 /// `texts` are the error and what it came from: the driver has them one by one, the files in one line.

@@ -397,7 +397,8 @@ impl RunDisk for RealRun {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        Ok(self.files.flush(false)?)
+        let flushed = self.files.flush(false);
+        Ok(flushed.and(self.directory.flush())?)
     }
 
     fn set_status(&mut self, status: RunStatus) -> Result<(), Failure> {

@@ -21,6 +21,8 @@ pub struct Mirror {
     storage: Storage,
     local: PathBuf,
     seen: HashMap<String, (u64, SystemTime)>,
+    /// The error of an earlier attempt, which goes from the storage when it has gone here.
+    errors: Vec<String>,
     /// The next round may begin then, unless it is the last.
     not_before: Instant,
 }
@@ -45,7 +47,8 @@ impl Mirror {
                 false => Err(StoreError::NotARun { path: PathBuf::from(storage.location()) }),
             };
         }
-        let mirror = Self::new(storage, local);
+        let mut mirror = Self::new(storage, local);
+        mirror.errors = keys.iter().filter(|name| name.starts_with("error.")).cloned().collect();
         files.extend(keys.into_iter().filter(|name| is_file_of_run(name)));
         for key in files {
             let to = local.join(&key);
@@ -76,7 +79,8 @@ impl Mirror {
     }
 
     fn new(storage: Storage, local: &Path) -> Self {
-        Self { storage, local: local.to_owned(), seen: HashMap::new(), not_before: Instant::now() }
+        let (seen, errors, not_before) = (HashMap::new(), Vec::new(), Instant::now());
+        Self { storage, local: local.to_owned(), seen, errors, not_before }
     }
 
     pub fn is_due(&self) -> bool {
@@ -96,6 +100,10 @@ impl Mirror {
                 states.push((key, state));
             }
         }
+        for key in self.errors.iter().filter(|key| !self.local.join(key).exists()) {
+            self.storage.delete(key)?;
+        }
+        self.errors.retain(|key| self.local.join(key).exists());
         let changed = self.snapshot(changed)?;
         // What says how the run stands goes last.
         let (record, others): (Vec<_>, Vec<_>) = changed.into_iter().partition(|(_, key)| key == "run.json");

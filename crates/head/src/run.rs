@@ -404,7 +404,7 @@ impl Run {
                 // A trial is over in a moment, and the experiment's files say how it stands.
                 let written = if self.trial.is_some() { Ok(()) } else { self.disk.set_status(status) };
                 if written.is_err() {
-                    // The next renewal of the record writes it.
+                    // The next flush writes it.
                     self.written(written, outside);
                 }
                 self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);

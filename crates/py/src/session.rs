@@ -137,7 +137,8 @@ impl Session {
             leave(py, runtime, self.inner.store_checkpoint(&options))?;
             stall = began.elapsed();
         }
-        self.inner.report(metrics, &options, stall).map_err(|error| raise(py, error.into()))?;
+        let pause = |time| py.detach(|| std::thread::sleep(time));
+        self.inner.report(metrics, &options, stall, pause).map_err(|error| raise(py, error.into()))?;
         if last {
             leave(py, runtime, self.inner.wait_for_end())?;
         } else if self.inner.waits_for_commit(&options) {

@@ -22,6 +22,8 @@ pub enum StoreError {
     RunExists { name: String, path: PathBuf },
     #[error("`{}` exists, and what it holds is no run", path.display())]
     NotARun { path: PathBuf },
+    #[error("`{}` is damaged, so that nobody knows how the run stands", path.display())]
+    RunRecordDamaged { path: PathBuf },
     #[error("there is no experiment in `{location}`")]
     NotAnExperiment { location: String },
     #[error("`experiment.json` in `{location}` {why}")]
@@ -127,6 +129,9 @@ impl From<StoreError> for Failure {
             StoreError::RunExists { .. } => Failure::new(ErrorCode::RunExists, message)
                 .hint(another)
                 .hint("to go on from its last checkpoint, set RunConfig(resume=True)"),
+            StoreError::RunRecordDamaged { .. } => storage
+                .hint("if nothing else runs it, `RunConfig(resume=True)` resumes from its newest checkpoint and writes the file again")
+                .hint("or put the file back from a copy, or give the run another `name`"),
             StoreError::NotARun { .. } => Failure::new(ErrorCode::RunExists, message).hint(another),
             StoreError::RunLive { .. } => Failure::new(ErrorCode::RunLive, message).hint(another),
             StoreError::NotAnExperiment { .. } => Failure::new(ErrorCode::NotFound, message).hint(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::error::StoreError;
 
-/// Between the tries; two seconds in all.
-const PAUSES: [u64; 4] = [100, 300, 600, 1000];
+/// Between the tries, in milliseconds; two seconds in all.
+pub const PAUSES: [u64; 4] = [100, 300, 600, 1000];
 
 pub(crate) fn patiently<T>(work: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
     patiently_while(|| true, work)

@@ -35,8 +35,8 @@ impl ReportLogWriter {
         Ok(Self { path: path.to_owned(), file, buffer: Vec::with_capacity(1024) })
     }
 
-    /// Appends the record that `encode` writes into the buffer.
-    pub fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<()> {
+    /// Appends the record that `encode` writes into the buffer; its length.
+    pub fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> io::Result<usize> {
         self.buffer.clear();
         self.buffer.extend_from_slice(&[0; HEADER]);
         encode(&mut self.buffer);
@@ -59,7 +59,7 @@ impl ReportLogWriter {
                 }
             }
         }
-        Ok(())
+        Ok(self.buffer.len())
     }
 }
 

@@ -76,6 +76,8 @@ impl RunRecord {
 pub struct RunDirectory {
     path: PathBuf,
     record: RunRecord,
+    /// `run.json` does not say yet what the record does.
+    behind: bool,
 }
 
 impl RunDirectory {
@@ -92,7 +94,7 @@ impl RunDirectory {
             fs::create_dir_all(parent).map_err(StoreError::io("make", parent))?;
         }
         match fs::create_dir(path) {
-            Ok(()) if is_trial => return Ok(Self { path: path.to_owned(), record }),
+            Ok(()) if is_trial => return Ok(Self { path: path.to_owned(), record, behind: false }),
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 let without_record = is_trial && !path.join("run.json").exists();
@@ -102,7 +104,7 @@ impl RunDirectory {
             }
             Err(source) => return Err(StoreError::Io { what: "make", path: path.to_owned(), source }),
         }
-        let directory = Self { path: path.to_owned(), record };
+        let mut directory = Self { path: path.to_owned(), record, behind: true };
         for name in ["error.txt", "error.json"] {
             let _ = fs::remove_file(path.join(name));
         }
@@ -112,7 +114,7 @@ impl RunDirectory {
 
     /// Writes down that a run has failed whose owner could not.
     pub fn close(path: &Path, record: RunRecord) -> Result<(), StoreError> {
-        Self { path: path.to_owned(), record }.set_status(RunStatus::Failed, None)
+        Self { path: path.to_owned(), record, behind: true }.set_status(RunStatus::Failed, None)
     }
 
     pub fn path(&self) -> &Path {
@@ -188,7 +190,13 @@ impl RunDirectory {
         let _ = fs::remove_dir_all(self.path.join(".staging"));
     }
 
-    fn write_record(&self) -> Result<(), StoreError> {
+    /// Writes the record where that has failed before.
+    pub fn flush(&mut self) -> Result<(), StoreError> {
+        if self.behind { self.write_record() } else { Ok(()) }
+    }
+
+    fn write_record(&mut self) -> Result<(), StoreError> {
+        self.behind = true;
         let path = self.path.join("run.json");
         let part = self.path.join("run.json.part");
         let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
@@ -200,7 +208,9 @@ impl RunDirectory {
             file.write_all(b"\n")?;
             fs::rename(&part, &path)
         };
-        write().map_err(StoreError::io("write", &path))
+        write().map_err(StoreError::io("write", &path))?;
+        self.behind = false;
+        Ok(())
     }
 }
 
@@ -233,7 +243,13 @@ fn check_existing(path: &Path, location: &str, new: &RunRecord, on_existing: OnE
     refuse_newer(&path.join("run.json"), RUN_FORMAT)?;
     let Some(record) = RunRecord::read(&path) else {
         let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
-        return if empty { Ok(()) } else { Err(StoreError::NotARun { path: place }) };
+        return match path.join("run.json").exists() {
+            // Who asks for it resumes from the checkpoints, which know themselves whether they are whole.
+            true if on_existing == OnExisting::Reuse => Ok(()),
+            true => Err(StoreError::RunRecordDamaged { path: place.join("run.json") }),
+            false if empty => Ok(()),
+            false => Err(StoreError::NotARun { path: place }),
+        };
     };
     if record.is_live(new.started) {
         return Err(StoreError::RunLive { name, path: place, pid: record.owner.pid, host: record.owner.host });

@@ -103,17 +103,24 @@ fn look(run: &Storage, trust: Trust) -> Result<(Vec<Listed>, Vec<String>), Store
     let names: Vec<String> =
         run.directories()?.into_iter().filter(|name| !name.starts_with('.') && !name.ends_with(DAMAGED)).collect();
     let keys: Vec<String> = names.iter().map(|name| format!("{name}/{MANIFEST}")).collect();
-    let manifests = run.read_all(&keys)?;
+    let manifests = read_manifests(run, &keys)?;
     // Elsewhere one listing of the run costs less than a question for each file.
     let listing = match run.local_path() {
-        None if trust == Trust::Compare && manifests.iter().any(Option::is_some) => run.list()?,
+        None if trust == Trust::Compare && manifests.iter().any(|read| matches!(read, Ok(Some(_)))) => run.list()?,
         _ => Vec::new(),
     };
     let (mut listed, mut others) = (Vec::new(), Vec::new());
-    for (name, bytes) in names.into_iter().zip(manifests) {
-        let Some(bytes) = bytes else {
-            others.push(name);
-            continue;
+    for (name, read) in names.into_iter().zip(manifests) {
+        let bytes = match read {
+            Ok(Some(bytes)) => bytes,
+            Ok(None) => {
+                others.push(name);
+                continue;
+            }
+            Err(damage) => {
+                listed.push((None, Listed { name, state: Err(damage) }));
+                continue;
+            }
         };
         let (order, state) = judge(&bytes, trust, |file| match run.local_path() {
             Some(root) => local::size(&root.join(&name).join(file)),
@@ -126,6 +133,23 @@ fn look(run: &Storage, trust: Trust) -> Result<(Vec<Listed>, Vec<String>), Store
         }
     }
     Ok((in_order(listed), others))
+}
+
+/// `None` where there is none.
+type ReadManifest = Result<Option<Vec<u8>>, Damage>;
+
+/// One by one on a disk, where a bad sector under one of them must not hide the others.
+fn read_manifests(run: &Storage, keys: &[String]) -> Result<Vec<ReadManifest>, StoreError> {
+    if run.local_path().is_none() {
+        return Ok(run.read_all(keys)?.into_iter().map(Ok).collect());
+    }
+    let read = |key: &String| match run.read(key) {
+        Err(StoreError::Io { source, .. }) if is_bad_sector(&source) => {
+            Ok(Err(Damage::Unreadable { file: MANIFEST.to_owned(), why: source.to_string() }))
+        }
+        read => read.map(Ok),
+    };
+    keys.iter().map(read).collect()
 }
 
 /// One checkpoint, in full: every byte is read.
@@ -324,9 +348,10 @@ pub(crate) fn wrong_content(file: &ManifestFile, content: Content) -> Option<Dam
     wrong_size(file, size).or_else(|| file.crc32c.and_then(differs))
 }
 
-/// The disk answered that it lost what it held, which is not the same as not answering.
+/// The disk answered that it lost what it held, which is not the same as not answering; or there is no file under the name.
 fn is_bad_sector(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EIO | libc::EUCLEAN | libc::EBADMSG | libc::ENODATA))
+    let lost = [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::ENODATA, libc::EISDIR, libc::ELOOP];
+    error.raw_os_error().is_some_and(|code| lost.contains(&code))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carril_net::from_status;
 use carril_proto::v1;
-use carril_store::ReportLogWriter;
+use carril_store::{PAUSES, ReportLogWriter};
 use carril_types::{ErrorCode, Failure, Metrics, ValidationTask, WorkerFailure, WorkerKey};
 use prost::Message;
 
@@ -22,6 +22,13 @@ use crate::link::{AGENT_LOST_EXIT, Link, put_blob};
 
 /// So often the agent is told how far the function is.
 const BETWEEN_PROGRESS: Duration = Duration::from_millis(200);
+
+/// A rank whose reports are larger waits until they are taken: the log and the head's memory stay small however fast it reports.
+const MOST_ON_THEIR_WAY: u64 = 16 << 20;
+
+fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
+}
 
 #[derive(Clone, Debug, Default)]
 pub struct ReportOptions {
@@ -62,6 +69,8 @@ pub struct Session {
     /// How far the data sets have been read, as JSON: it goes with each report.
     data_position: Mutex<String>,
     granted: AtomicU64,
+    /// Bytes of reports since the head last said that it has taken all.
+    on_their_way: AtomicU64,
     collectives: AtomicU64,
     data_waits: AtomicU64,
     /// The one that runs the function.
@@ -109,6 +118,7 @@ impl Session {
             link,
             assignment,
             log: Mutex::new(log),
+            on_their_way: AtomicU64::new(0),
             reports: AtomicU64::new(reports),
             data_position: Mutex::default(),
             collectives: AtomicU64::new(0),
@@ -167,26 +177,45 @@ impl Session {
         });
     }
 
-    /// Whether the next report must wait for slower ranks first (`wait_for_room`).
+    /// Whether the next report must wait first (`wait_for_room`): for slower ranks, or for a head that has much to do.
     pub fn is_ahead(&self) -> bool {
         self.reports.load(Ordering::Relaxed) >= self.granted.load(Ordering::Relaxed)
+            || self.on_their_way.load(Ordering::Relaxed) > MOST_ON_THEIR_WAY
     }
 
-    /// Waits until this rank may report again.
+    /// Waits until this rank may report again. The answer comes behind everything that was reported before, so that nothing is on
+    /// its way when it is there.
     pub async fn wait_for_room(&self) -> Result<(), Failure> {
+        self.on_their_way.store(0, Ordering::Relaxed);
         let granted = self.wait("grant", self.reports.load(Ordering::Relaxed), Vec::new()).await?;
         let granted = String::from_utf8_lossy(&granted).parse().unwrap_or(0);
         self.granted.fetch_max(granted, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Appends to this rank's log. Waits for nobody: see `is_ahead` and `store_checkpoint` for what must come first.
+    /// Appends to this rank's log. Waits for nobody: see `is_ahead` and `store_checkpoint` for what must come first. Only where the
+    /// disk is full, `pause` is called before the next try.
     /// `stall` is how long the caller has waited for its files to be taken.
-    pub fn report(&self, metrics: Metrics, options: &ReportOptions, stall: Duration) -> Result<(), SessionError> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        let sequence = self.reports.load(Ordering::Relaxed);
-        let report = v1::Report {
-            sequence,
+    pub fn report(
+        &self,
+        metrics: Metrics,
+        options: &ReportOptions,
+        stall: Duration,
+        pause: impl Fn(Duration),
+    ) -> Result<(), SessionError> {
+        let mut report = self.encode_report(metrics, options, stall);
+        for milliseconds in PAUSES {
+            match self.append(&mut report, options) {
+                Err(error) if is_full(&error) => pause(Duration::from_millis(milliseconds)),
+                done => return done.map_err(|source| SessionError::ReportLog { source }),
+            }
+        }
+        self.append(&mut report, options).map_err(|source| SessionError::ReportLog { source })
+    }
+
+    fn encode_report(&self, metrics: Metrics, options: &ReportOptions, stall: Duration) -> v1::Report {
+        v1::Report {
+            sequence: 0,
             at: unix_time(),
             clock: clock(),
             metrics: Some(metrics.into()),
@@ -198,9 +227,15 @@ impl Session {
             validation: options.validation.clone().map(Into::into),
             silent: options.silent,
             data_position: self.data_position.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-        };
-        log.append(|out| report.encode(out).expect("a Vec has room"))
-            .map_err(|source| SessionError::ReportLog { source })?;
+        }
+    }
+
+    fn append(&self, report: &mut v1::Report, options: &ReportOptions) -> std::io::Result<()> {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let sequence = self.reports.load(Ordering::Relaxed);
+        report.sequence = sequence;
+        let length = log.append(|out| report.encode(out).expect("a Vec has room"))?;
+        self.on_their_way.fetch_add(length as u64, Ordering::Relaxed);
         self.reports.store(sequence + 1, Ordering::Relaxed);
         if options.checkpoint.is_some() {
             *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = Latest::Reported(sequence);

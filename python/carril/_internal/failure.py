@@ -53,10 +53,10 @@ def _readable(text: str) -> str:
 
 
 def _code(error: BaseException) -> str:
-    """What a function raises is its own failure, but for a kill from outside that ended what it was reading from."""
-    from carril.exceptions import WorkerDiedError
+    """What a function raises is its own failure, but for storage that fails and a kill from outside that ended what it read from."""
+    from carril.exceptions import StorageError, WorkerDiedError
 
-    if isinstance(error, WorkerDiedError) and error.origin == "infrastructure":
+    if isinstance(error, (StorageError, WorkerDiedError)) and error.origin == "infrastructure":
         return error.code
     return "user-exception"
 

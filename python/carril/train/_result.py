@@ -195,11 +195,8 @@ def parse_object(data: bytes) -> dict[str, Any] | None:
 
 
 def parse_lines(data: bytes | None, path: str) -> list[dict[str, Any]]:
-    """The objects of a file with one JSON object per line. A line that is just being written is left out.
-
-    What is torn or foreign in between is left out too, and counted in one warning.
-    """
-    lines = [line for line in (data or b"").split(b"\n")[:-1] if line.strip()]
+    """The objects of a file with one JSON object per line. What is torn or foreign is left out, and counted in one warning."""
+    lines = [line for line in (data or b"").split(b"\n") if line.strip()]
     rows = [row for row in map(parse_object, lines) if row is not None]
     if len(rows) < len(lines):
         import warnings

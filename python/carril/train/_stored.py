@@ -23,21 +23,22 @@ def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_fil
     filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
     where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
     run = place(where, filesystem)
-    record = run.read("run.json")
-    if record is None:
+    data = run.read("run.json")
+    if data is None:
         raise NotFoundError(
             f"`{where}` is not the directory of a run: it has no `run.json`",
             hints=["a run's directory is its `storage_path` and its name: see `Result.path`"],
         )
-    _refuse_newer(where, _object(record))
+    record = _named(run, "run.json", data)
+    _refuse_newer(where, record)
     rows = parse_lines(run.read("result.json"), joined(where, "result.json"))
     checkpoints = _checkpoints(run, filesystem, rows, verify)
-    asked = _object(record).get("asked") or {}
+    asked = record.get("asked") or {}
     score = (asked.get("run_config") or {}).get("checkpoint_config") or {}
     return cls(
         metrics=Metrics(rows[-1]) if rows else None,
         checkpoint=checkpoints[-1][0] if checkpoints else None,
-        error=_error(run),
+        error=_error(run, record.get("status")),
         path=where,
         best_checkpoints=in_order(
             checkpoints, score.get("checkpoint_score_attribute"), score.get("checkpoint_score_order") or "max"
@@ -47,8 +48,12 @@ def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_fil
     )
 
 
-def _object(data: bytes | None) -> dict[str, Any]:
-    return parse_object(data or b"{}") or {}
+def _named(run: Place, name: str, data: bytes) -> dict[str, Any]:
+    """The object in a file of the run's; a file that is damaged is named in a warning."""
+    found = parse_object(data)
+    if found is None:
+        warnings.warn(f"`{joined(run.location, name)}` is damaged: what it said is left out", stacklevel=4)
+    return found or {}
 
 
 def _refuse_newer(where: str, record: dict[str, Any]) -> None:
@@ -91,10 +96,15 @@ def _restarts(journal: Place) -> list[dict[str, Any]]:
     return read_restarts([journal.read(name) or b"" for name in segments])
 
 
-def _error(run: Place) -> CarrilError | None:
-    record = _object(run.read("error.json"))
-    if not record:
+def _error(run: Place, status: Any) -> CarrilError | None:
+    data = run.read("error.json") if status != "finished" else None
+    if data is None and status != "failed":
         return None
+    record = _named(run, "error.json", data) if data is not None else {}
+    if not record:
+        # The other file says it for people, with the headline first.
+        text = (run.read("error.txt") or b"").decode(errors="replace")
+        record = {"headline": text.partition("\n")[0]}
     from carril._native import error_codes
 
     failure = record.get("failure") or {}

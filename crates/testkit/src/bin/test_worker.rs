@@ -125,7 +125,7 @@ fn report(session: &Session, step: u64, options: &ReportOptions) -> Result<(), F
         ("step".into(), Value::Int(step as i64)),
         ("rank".into(), Value::Int(i64::from(session.key().rank.0))),
     ]);
-    session.report(metrics, options, Duration::ZERO)?;
+    session.report(metrics, options, Duration::ZERO, std::thread::sleep)?;
     if options.last {
         session.runtime().block_on(session.wait_for_end())?;
     } else if session.waits_for_commit(options) {

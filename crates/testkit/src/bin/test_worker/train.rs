@@ -82,7 +82,7 @@ fn report(session: &Session, faults: &Faults, model: &Model) -> Result<(), Failu
         ("step".into(), Value::Int(model.step as i64)),
         ("weights".into(), Value::Text(model.weights.to_string())),
     ]);
-    session.report(metrics, &options, Duration::ZERO)?;
+    session.report(metrics, &options, Duration::ZERO, std::thread::sleep)?;
     faults.at("reported", step)?;
     fs::remove_dir_all(directory).map_err(trouble)?;
     if options.last {
