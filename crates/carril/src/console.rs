@@ -74,6 +74,10 @@ impl Console {
         self.write(&lines);
     }
 
+    pub fn resuming_search(&self, reason: &str) {
+        self.say(&format!("resuming `{}`: {}", self.name, one_line(reason)));
+    }
+
     pub fn state(&mut self, state: &v1::StateChanged) {
         let reason = one_line(&state.reason);
         match state.state.as_str() {

@@ -95,7 +95,13 @@ fn a_search_that_was_interrupted_goes_on() {
     assert!(pids.into_iter().all(is_gone));
     fixture.assert_nothing_left();
     std::fs::write(fixture.path("go"), "").expect("the storage is there");
-    let told = fixture.run(&["search", "slow"]).told;
+    let refused = fixture.run(&["search", "other"]).told;
+    let differs = "the search `search` was started with another `param_space`: `how` was \"slow\" and is \"other\"";
+    assert_eq!(refused["headline"], differs);
+    assert!(refused["hints"][0].as_str().is_some_and(|hint| hint.starts_with("`RunConfig { resume: true, .. }`")));
+    let resumed = fixture.run(&["search", "slow"]);
+    assert!(resumed.printed.contains("resuming `search`: 0 of 2 trials done"), "{}", resumed.printed);
+    let told = resumed.told;
     assert_eq!(trials(&told).len(), 2, "{told}");
     assert!(trials(&told).iter().all(|trial| trial["reports"].as_u64() == Some(16)), "{told}");
 }

@@ -13,7 +13,7 @@ use carril_core::tune::scheduler::{
 use carril_core::tune::search::{AnySearcher, Basic, BasicOptions};
 use carril_core::tune::space::{Domain, Node};
 use carril_core::tune::{Mode, TrialId};
-use carril_types::{Metrics, Value};
+use carril_types::{Metrics, Resources, Value};
 
 /// Carries out what the machine wants, in a world with so many places, and keeps a record of all of it.
 struct World {
@@ -565,6 +565,46 @@ fn what_a_scheduler_has_decided_is_done_by_the_head_that_resumes() {
     let again = World::new(2, again);
     assert_eq!(ends(&again), before, "it is stopped, and not run again");
     assert!(!again.running.contains(&TrialId(2)));
+}
+
+#[test]
+fn trials_of_another_space_keep_what_they_have_and_the_rest_comes_from_the_new_one() {
+    let grid = |values: &[i64]| {
+        let options = values.iter().map(|value| Node::Constant(Value::Int(*value))).collect();
+        let space = Node::Map(vec![("x".into(), Node::grid(options).unwrap())]);
+        let basic = Basic::new(space, BasicOptions::default()).unwrap();
+        let fifo = AnyScheduler::Fifo(Fifo::default());
+        Experiment::new(ExperimentOptions::default(), Some(AnySearcher::Basic(basic)), Some(fifo))
+    };
+    let mut world = World::with_ahead(1, 3, grid(&[0, 1, 2]));
+    world.finish(0);
+    world.tell(ExperimentEvent::StopRequested { reason: "interrupted".into() });
+    let own = Resources::from_amounts([("CPU", 3.0)]).unwrap();
+    let mut records = replayed(&world, |_| true);
+    for (record, _) in &mut records {
+        if let Record::Made { resources, .. } = record {
+            *resources = Some(own.clone());
+        }
+    }
+    let resumed = || {
+        let mut again = grid(&[7, 1, 0, 8]);
+        again.replay(records.clone(), BTreeMap::new(), Resuming { made_before: 3, ..Resuming::default() });
+        again
+    };
+    assert_eq!(resumed().expected(), Some(5), "7 and 8 are still to be made");
+    let submitted = resumed().on_event(ExperimentEvent::Begun).into_iter().find_map(|command| match command {
+        ExperimentCommand::Submit { trial, resources, .. } => Some((trial, resources)),
+        _ => None,
+    });
+    assert_eq!(submitted, Some((TrialId(1), Some(own))), "what is unfinished resumes as it was");
+    let mut world = World::with_ahead(1, 3, resumed());
+    while let Some(trial) = world.running.first().copied() {
+        world.finish(trial.0);
+    }
+    let tried: Vec<_> =
+        (0..world.machine.len() as u64).map(|trial| world.machine.config(TrialId(trial)).clone()).collect();
+    let x: Vec<_> = tried.iter().filter_map(|config| config.get("x").and_then(Value::as_f64)).collect();
+    assert_eq!(x, [0.0, 1.0, 2.0, 7.0, 8.0]);
 }
 
 #[test]

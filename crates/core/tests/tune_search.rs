@@ -420,3 +420,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_an_earlier_search_has_tried_is_passed_over_as_often_as_it_was_tried() {
+    let space = map([("x", grid(&[1, 2, 3])), ("y", uniform())]);
+    let options = BasicOptions { num_samples: Some(2), ..BasicOptions::default() };
+    let mut searcher = Basic::new(space, options).unwrap();
+    for (x, y) in [(2, 0.5), (2, 0.7), (3, 0.1), (4, 0.5), (1, 9.0)] {
+        searcher.skip(&metrics([("x", Value::Int(x)), ("y", Value::Float(y))]));
+    }
+    assert_eq!(searcher.remaining(), Some(3), "BASIC-3: two are outside of the space");
+    assert_eq!(values(&all(searcher), &["x"]), [[1], [1], [3]]);
+}

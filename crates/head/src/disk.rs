@@ -12,7 +12,7 @@ use carril_proto::VERSION;
 use carril_store::{
     BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Fact, History, Journal,
     JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory, RunRecord, Storage,
-    StoreError, last_report, recover, take_epoch,
+    StoreError, TRIALS, last_report, recover, take_epoch,
 };
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand,
@@ -82,10 +82,11 @@ impl Disk for RealDisk {
         let open = || Mirror::of_experiment(storage.clone(), &path);
         let mut mirror = opened_behind_its_owner(&storage, &path.join(EXPERIMENT), open)?;
         let record = record_of(request, &self.owner);
+        let (differences, is_other) = search_differences(request, &record, &path)?;
         let (on_existing, goes_on) = (spec.run.on_existing, spec.goes_on);
         let opened = ExperimentFiles::open(&path, storage.location(), record, on_existing, goes_on);
         let opened = opened.map_err(explain_experiment)?;
-        let (files, lines) = opened;
+        let (mut files, lines) = opened;
         if take_epoch(&storage, &self.owner)?.is_none() {
             let message = format!("an experiment named `{}` is being started by another head", spec.name);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the experiment another `name`"));
@@ -100,7 +101,12 @@ impl Disk for RealDisk {
         } else {
             Recovered::default()
         };
-        Ok(ExperimentOpened { disk: Box::new(files), storage, before, unreadable, id, seed, mirror })
+        if is_other {
+            files.set_made_before(before.made())?;
+        }
+        let made_before = files.record().made_before;
+        let disk = Box::new(files);
+        Ok(ExperimentOpened { disk, storage, before, unreadable, id, seed, mirror, differences, made_before })
     }
 
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
@@ -221,7 +227,7 @@ fn opened_behind_its_owner(
 }
 
 fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {
-    let OpenExperiment { id, spec, now } = request;
+    let OpenExperiment { id, spec, space, now } = request;
     let words = |own: Option<String>, given: &str| own.unwrap_or_else(|| given.to_owned());
     let scheduler = spec.scheduler.as_ref().map(SchedulerSpec::describe);
     ExperimentRecord {
@@ -237,6 +243,9 @@ fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {
         metric: spec.metric.clone(),
         mode: spec.mode.map(|mode| if mode == Mode::Min { "min" } else { "max" }.to_owned()),
         num_samples: spec.num_samples,
+        searcher_kind: Some(words(spec.searcher.as_ref().map(SearcherSpec::kind), &spec.searcher_name)),
+        space: Some(space.clone()),
+        made_before: 0,
         searcher: words(spec.searcher.as_ref().map(SearcherSpec::describe), &spec.searcher_name),
         scheduler: words(scheduler, &spec.scheduler_name),
         seed: spec.seed,
@@ -269,6 +278,40 @@ fn differences(request: &OpenRequest, path: &Path, storage: &Storage) -> Result<
     Err(Failure::new(ErrorCode::InvalidConfig, message)
         .hint(format!("{resume} resumes it after report {} with the config that is given now", newest.iteration))
         .hint(format!("another name, {name}, starts a new run")))
+}
+
+/// In what the request differs from the one that the search was started with, and whether that makes another search of it: other
+/// configs come out of it than those that were tried. Refused where nobody has said that this is meant.
+fn search_differences(
+    request: &OpenExperiment,
+    record: &ExperimentRecord,
+    path: &Path,
+) -> Result<(Differences, bool), Failure> {
+    let OpenExperiment { spec, now, .. } = request;
+    let nothing = (Differences::default(), false);
+    let Some(before) = ExperimentRecord::read(path) else { return Ok(nothing) };
+    // Of one that is live or has finished something else is to be said.
+    let resumes = !before.is_live(*now) && (before.status != "finished" || spec.goes_on);
+    let has_trials = std::fs::metadata(path.join(TRIALS)).is_ok_and(|found| found.len() > 0);
+    let found = Differences::of_searches(&before, record);
+    if found.is_empty() || !resumes || !has_trials {
+        return Ok(nothing);
+    }
+    let is_other = !found.config.is_empty()
+        || (&before.metric, &before.mode) != (&record.metric, &record.mode)
+        || before.searcher_kind.as_ref().is_some_and(|kind| Some(kind) != record.searcher_kind.as_ref());
+    if spec.run.other_config == OtherConfig::Warn || spec.goes_on {
+        return Ok((found, is_other));
+    }
+    let (resume, name) = match spec.run.worker {
+        WorkerCommand::Python(_) => ("`RunConfig(resume=True)`", "`RunConfig(name=…)`"),
+        WorkerCommand::Command { .. } => ("`RunConfig { resume: true, .. }`", "`RunConfig::named(…)`"),
+    };
+    let what = if found.config.is_empty() { "other settings" } else { "another `param_space`" };
+    let message = format!("the search `{}` was started with {what}: {}", spec.name, found.describe());
+    Err(Failure::new(ErrorCode::InvalidConfig, message)
+        .hint(format!("{resume} resumes it: its trials keep their configs, and what was not tried yet is tried"))
+        .hint(format!("another name, {name}, starts a new search")))
 }
 
 /// Takes out of the request which blobs the driver wants kept as files of the run, by name.

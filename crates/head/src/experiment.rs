@@ -14,7 +14,7 @@ use carril_core::tune::experiment::{
 };
 use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
-use carril_store::{RECOVERED, Reached, Recovered, Storage};
+use carril_store::{Differences, RECOVERED, Reached, Recovered, Storage};
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value, count, verb,
 };
@@ -144,18 +144,23 @@ impl ExperimentRun {
             let (lines, were) = (count(lost, "line"), verb(lost, "was", "were"));
             run.warn(format!("{lines} of `trials.jsonl` could not be read, and {were} left out"));
         }
-        run.restore(opened.before, !constants.is_empty())?;
+        let resumes = !opened.before.lines.is_empty();
+        run.restore(opened.before, !constants.is_empty(), opened.made_before)?;
+        if resumes {
+            run.tell_resuming(&opened.differences);
+        }
         Ok(run)
     }
 
     /// What earlier heads have done. `opaque`: configs hold objects of the user's, which the files of a trial only name.
-    fn restore(&mut self, before: Recovered, opaque: bool) -> Result<(), Failure> {
+    /// `made_before`: so many trials come from another space or searcher.
+    fn restore(&mut self, before: Recovered, opaque: bool, made_before: u64) -> Result<(), Failure> {
         let Recovered { lines, reached, found } = before;
         let mut records = Vec::new();
         for line in &lines {
             let Some(mut read) = records::read(line) else { continue };
-            if let Record::Found { config, .. } = &mut read.record {
-                if opaque && self.spec.searcher.is_some() {
+            if let Record::Found { trial, config } = &mut read.record {
+                if opaque && self.spec.searcher.is_some() && trial.0 >= made_before {
                     *config = None;
                 }
                 if config.is_none() && self.spec.searcher.is_none() {
@@ -192,7 +197,8 @@ impl ExperimentRun {
             }
             records.push((read.record, read.last));
         }
-        let resuming = Resuming { errored: self.spec.resume_errored, leaves_unfinished: self.spec.leave_unfinished };
+        let (errored, leaves_unfinished) = (self.spec.resume_errored, self.spec.leave_unfinished);
+        let resuming = Resuming { errored, leaves_unfinished, made_before };
         let runs_ended = self.ended_unheard(&reached);
         self.machine.replay(records, runs_ended, resuming);
         for (number, reached) in reached {
@@ -201,13 +207,63 @@ impl ExperimentRun {
         self.write_found(lines, &found)?;
         self.begin_failed_anew();
         // What has ended is in the files, for whoever wants to know.
-        let goes_on = |known: &Known| known.ended.is_none() || self.spec.resume_errored;
-        let left: Vec<u64> = (0..).zip(&self.trials).filter(|(_, known)| goes_on(known)).map(|(at, _)| at).collect();
-        for number in left {
-            self.tell_made(TrialId(number));
-            self.tell_state(TrialId(number), "pending", "an earlier head has left it");
+        for trial in self.resumed() {
+            self.tell_made(trial);
+            self.tell_reached(trial);
+            self.tell_state(trial, "pending", "an earlier head has left it");
         }
         Ok(())
+    }
+
+    /// Trials that an earlier head has made, and that have not ended, or failed and are to resume.
+    fn resumed(&self) -> Vec<TrialId> {
+        let failed = |ended: &v1::RunEnded| ended.status == "failed" && self.spec.resume_errored;
+        let resumes = |known: &Known| known.ended.as_ref().is_none_or(failed);
+        (0..).zip(&self.trials).filter(|(_, known)| resumes(known)).map(|(at, _)| TrialId(at)).collect()
+    }
+
+    /// What the files have of it, for whoever watches: it may be long until it reports again.
+    fn tell_reached(&mut self, trial: TrialId) {
+        let known = &self.trials[trial.0 as usize];
+        let progress = v1::Progress {
+            iteration: known.iterations,
+            metrics: Some(known.last.clone().into()),
+            time_total_s: known.seconds,
+            ..Default::default()
+        };
+        self.tell_of_trial(trial, progress);
+    }
+
+    fn tell_resuming(&mut self, differences: &Differences) {
+        let left: Vec<&Known> = self.resumed().iter().map(|trial| &self.trials[trial.0 as usize]).collect();
+        let done = self.trials.len() - left.len();
+        let from_checkpoint = left.iter().filter(|known| known.checkpoint.is_some()).count();
+        let over = left.iter().filter(|known| known.checkpoint.is_none() && !known.last.0.is_empty()).count();
+        let total = self.machine.expected();
+        let mut facts = vec![match total {
+            Some(total) => format!("{done} of {} done", count(total, "trial")),
+            None => format!("{} done", count(done as u64, "trial")),
+        }];
+        if from_checkpoint > 0 && !self.spec.leave_unfinished {
+            let (verb, whose) =
+                if from_checkpoint == 1 { ("resumes", "its checkpoint") } else { ("resume", "their checkpoints") };
+            facts.push(format!("{from_checkpoint} {verb} from {whose}"));
+        }
+        if over > 0 && !self.spec.leave_unfinished {
+            let verb = if over == 1 { "starts" } else { "start" };
+            facts.push(format!("{over} without a checkpoint {verb} over"));
+        }
+        self.tell(v1::StateChanged {
+            state: "resuming".into(),
+            reason: facts.join(", "),
+            trials_done: done as u64,
+            trials_total: total.unwrap_or(0),
+        });
+        if !differences.is_empty() {
+            let what = if differences.config.is_empty() { "other settings" } else { "another `param_space`" };
+            let kept = "the trials that there are keep their configs";
+            self.warn(format!("the search resumes with {what}: {}; {kept}", differences.describe()));
+        }
     }
 
     fn beyond_repair(&self, trial: TrialId) -> Failure {

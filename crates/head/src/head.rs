@@ -213,7 +213,10 @@ impl Head {
         let mut run = Run::new(id.clone(), spec, request, opened, budget, now);
         let path = run.location.clone();
         if let Decision::Waits(reason) = &decision {
-            run.publish(v1::StateChanged { state: "waiting".into(), reason: reason.clone() }, &mut *self.outside);
+            run.publish(
+                v1::StateChanged { state: "waiting".into(), reason: reason.clone(), ..Default::default() },
+                &mut *self.outside,
+            );
         }
         run.opened(earlier, set_aside, lost, &mut *self.outside);
         if let Some(until) = run.free_at() {
@@ -512,7 +515,10 @@ impl Head {
         match self.placement.ask_patiently(request_of(id, &run.spec)) {
             Decision::Placed(shares) => self.start(id, shares),
             Decision::Waits(reason) | Decision::Never(Failure { message: reason, .. }) => {
-                run.publish(v1::StateChanged { state: "waiting".into(), reason }, &mut *self.outside);
+                run.publish(
+                    v1::StateChanged { state: "waiting".into(), reason, ..Default::default() },
+                    &mut *self.outside,
+                );
             }
         }
     }

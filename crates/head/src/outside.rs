@@ -1,5 +1,6 @@
 //! The world as the head sees it, as traits: a simulation has its own.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -65,10 +66,16 @@ pub struct OpenRequest {
 pub struct OpenExperiment {
     pub id: RunId,
     pub spec: ExperimentSpec,
+    /// Each parameter in words.
+    pub space: BTreeMap<String, String>,
     pub now: f64,
 }
 
 pub struct ExperimentOpened {
+    /// In what the request differs from the one that the search was started with.
+    pub differences: Differences,
+    /// So many trials come from another space or searcher.
+    pub made_before: u64,
     pub disk: Box<dyn ExperimentDisk>,
     pub storage: Storage,
     /// What earlier heads have written down of its trials, and what those have in their own files.

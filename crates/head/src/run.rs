@@ -407,7 +407,10 @@ impl Run {
                     // The next flush writes it.
                     self.written(written, outside);
                 }
-                self.publish(v1::StateChanged { state: status.name().into(), reason: reason.into() }, outside);
+                self.publish(
+                    v1::StateChanged { state: status.name().into(), reason: reason.into(), ..Default::default() },
+                    outside,
+                );
             }
             Command::StartGroup { attempt, reports } => self.start_group(attempt, reports, outside),
             Command::FindLatest => self.find_latest(outside),

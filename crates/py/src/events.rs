@@ -14,6 +14,7 @@ pub fn to_python(py: Python<'_>, event: Kind) -> PyResult<(&'static str, Bound<'
         Kind::State(state) => {
             dict.set_item("state", state.state)?;
             dict.set_item("reason", state.reason)?;
+            dict.set_item("trials_total", state.trials_total)?;
             "state"
         }
         Kind::Started(started) => {

@@ -1,4 +1,4 @@
-//! What a run that resumes was asked for before and is asked for now, and in what the two differ.
+//! What a run or a search that resumes was asked for before and is asked for now, and in what the two differ.
 //!
 //! The config is that of `params.json`, the rest stands in `run.json`. What Python alone understands is known by its `repr`, as the
 //! file has it: the address in it says nothing, and the order of a set neither.
@@ -9,6 +9,7 @@ use std::path::Path;
 
 use carril_types::{Metrics, Value, write_json};
 
+use crate::experiment_files::ExperimentRecord;
 use crate::python_json::parse_object;
 use crate::run_directory::RunRecord;
 
@@ -16,12 +17,12 @@ use crate::run_directory::RunRecord;
 const LISTED: usize = 8;
 const LONGEST: usize = 60;
 
-/// In what two requests for one run differ, each in words.
+/// In what two requests for one run or search differ, each in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// Of the config that the function is given.
+    /// Of the config that the function is given, or of the space that configs come from.
     pub config: Vec<String>,
-    /// Of the number of workers and the data sets.
+    /// Of the number of workers and the data sets; of a search what it is about, and who searches.
     pub others: Vec<String>,
 }
 
@@ -42,6 +43,36 @@ impl Differences {
             others.extend(differing(earlier, data, "the data set "));
         }
         Self { config: config_differences(directory, config).unwrap_or_default(), others }
+    }
+
+    /// Of two searches. More samples are no difference: the search has more trials.
+    pub fn of_searches(before: &ExperimentRecord, now: &ExperimentRecord) -> Self {
+        let config = match (&before.space, &now.space) {
+            (Some(before), Some(now)) => {
+                differing_by(before, now, "", |_, left, right| left == right || alike(left, right))
+            }
+            _ => Vec::new(),
+        };
+        let mut others = Vec::new();
+        let mut compare = |name: &str, before: Option<&String>, now: Option<&String>| {
+            if before != now {
+                let words = |value: Option<&String>| value.map_or("not given".to_owned(), |value| format!("`{value}`"));
+                others.push(format!("{name} was {} and is {}", words(before), words(now)));
+            }
+        };
+        compare("the trainable", Some(&before.trainable), Some(&now.trainable));
+        compare("`metric`", before.metric.as_ref(), now.metric.as_ref());
+        compare("`mode`", before.mode.as_ref(), now.mode.as_ref());
+        if before.searcher_kind.is_some() {
+            compare("the searcher", before.searcher_kind.as_ref(), now.searcher_kind.as_ref());
+        }
+        compare("the scheduler", Some(&before.scheduler), Some(&now.scheduler));
+        let fewer = now.num_samples.filter(|now| before.num_samples.is_none_or(|before| *now < before));
+        if let Some(fewer) = fewer {
+            let earlier = before.num_samples.map_or("without end".to_owned(), |samples| samples.to_string());
+            others.push(format!("`num_samples` was {earlier} and is {fewer}"));
+        }
+        Self { config, others }
     }
 
     pub fn is_empty(&self) -> bool {

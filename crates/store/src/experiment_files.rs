@@ -2,6 +2,7 @@
 //!
 //! A line is written by one call, so that a crash leaves at most the last one torn, which readers pass over.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -54,6 +55,15 @@ pub struct ExperimentRecord {
     pub num_samples: Option<u64>,
     pub searcher: String,
     pub scheduler: String,
+    /// What the searcher is, without its limits.
+    #[serde(default)]
+    pub searcher_kind: Option<String>,
+    /// Each parameter in words.
+    #[serde(default)]
+    pub space: Option<BTreeMap<String, String>>,
+    /// So many trials come from another space or searcher than the one that stands here.
+    #[serde(default)]
+    pub made_before: u64,
     pub seed: u64,
     pub owner: Owner,
     pub renewed: f64,
@@ -104,6 +114,7 @@ impl ExperimentFiles {
                 let lost = [("reason", "its head was lost")];
                 begins = own_line(RESUMED, record.created, if before.status == "running" { &lost } else { &[] });
                 (record.created, record.id, record.seed) = (before.created, before.id, before.seed);
+                record.made_before = before.made_before;
             }
             Some(_) if on_existing == OnExisting::Refuse => return Err(StoreError::RunExists { name, path: place }),
             // Begun anew beside the trials of the one before, as a Ray script expects.
@@ -155,6 +166,12 @@ impl ExperimentFiles {
 
     pub fn record(&self) -> &ExperimentRecord {
         &self.record
+    }
+
+    /// From here on trials come from another space or searcher.
+    pub fn set_made_before(&mut self, trials: u64) -> Result<(), StoreError> {
+        self.record.made_before = trials;
+        self.write_record()
     }
 
     pub fn append(&mut self, line: &Metrics) {

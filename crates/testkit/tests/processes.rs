@@ -183,7 +183,7 @@ async fn groups_wait_for_their_turn_and_the_impossible_is_refused() {
     let mut waited = String::new();
     let end = fixture
         .follow(&second, |event| {
-            if let Kind::State(v1::StateChanged { state, reason }) = event
+            if let Kind::State(v1::StateChanged { state, reason, .. }) = event
                 && state == "waiting"
             {
                 waited.clone_from(reason);

@@ -3,6 +3,7 @@
 ANSWER-1: a searcher and a scheduler hear of trials in the order in which things happened, before they are asked again.
 """
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,8 @@ class Answers:
         # With which the ids of the trials begin: those of an experiment that goes on have the first one's.
         self._prefix = str(stored.record["id"])[:5]
         base, place = constants_of(plan.space), None if is_uri(path) else path
-        searching = Searching(plan.searcher, plan.metric, base, self._prefix, place, self._warn)
+        space = re.sub(r" at 0x[0-9a-f]+", "", repr(plan.whole_space))
+        searching = Searching(plan.searcher, plan.metric, base, self._prefix, place, self._warn, space)
         if stored.trials:
             searching.remember(stored.trials)
         return searching

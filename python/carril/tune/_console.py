@@ -1,7 +1,7 @@
 """What `Tuner.fit()` shows of an experiment: the trials by state, the best so far, a table, and what went wrong.
 
-On a terminal and in a notebook it stands in place and is kept up to date; elsewhere there is a plain table now and
-then, and one at the end. Trials' lines carry the trial's name, and come through whole.
+On a terminal and in a notebook it stands in place and is kept up to date; elsewhere there is a line every five seconds, a
+plain table now and then, and one at the end. Trials' lines carry the trial's name, and come through whole.
 
 TUNE-CONSOLE-1: `verbose=0` prints nothing. With `keeps_output` the trials' own lines stay.
 TUNE-CONSOLE-2: only the first failures are told one by one; a bound, because ten thousand trials may fail alike.
@@ -35,6 +35,7 @@ _WIDTH_OF_A_LOG = 120
 _SECONDS_BETWEEN_BARS = 5.0
 # A reporter of the user's own looks at all trials.
 _SECONDS_BETWEEN_QUESTIONS = 0.5
+_SECONDS_TO_THE_FIRST_LINE = 1.0
 _ERRORS_AT_THE_END = 3
 
 
@@ -88,6 +89,8 @@ class TuneConsole:
         self._lines: dict[str, RankLines] = {}
         self._last_bar: dict[str, float] = {}
         self._last_table = time.monotonic()
+        # The first line comes soon: whoever looks at a log wants to see that something happens.
+        self._last_line = self._last_table - self._options.seconds_of_a_line + _SECONDS_TO_THE_FIRST_LINE
         self._changed = False
         self._failed: list[str] = []
         self._failures = 0
@@ -125,6 +128,11 @@ class TuneConsole:
     def is_silent(self) -> bool:
         """Nobody looks: trials need not be told."""
         return self._silent
+
+    def resuming(self, reason: str, total: int | None) -> None:
+        """An earlier head has left trials; `total` is how many there will be now, where that is known."""
+        self.say(f"resuming `{self._name}`: {reason}")
+        self._view.total = total or self._view.total
 
     def known(self, views: "Iterable[TrialView]") -> None:
         """Trials that had ended before this start."""
@@ -208,12 +216,18 @@ class TuneConsole:
         now = time.monotonic()
         waits = _SECONDS_BETWEEN_QUESTIONS if self._asked is not None else self._options.seconds_between
         if now - self._last_table < waits:
+            self._print_line(now)
             return
         self._last_table, self._changed = now, False
         if self._asked is not None:
             self._ask(done=False)
-        elif not self._display.live and self._options.in_between:
+        elif self._is_a_log:
+            self._last_line = now
             self._print_table()
+
+    @property
+    def _is_a_log(self) -> bool:
+        return not self._display.live and self._options.in_between
 
     def _ask(self, done: bool) -> None:
         from carril.tune.progress_reporter import ReportedTrial
@@ -223,10 +237,20 @@ class TuneConsole:
         if self._asked.should_report(trials, done):
             self._asked.report(trials, done)
 
-    def _print_table(self) -> None:
-        facts = [*self._view.facts(), self._view.place, words.clock(self._view.seconds)]
+    def _print_line(self, now: float) -> None:
+        """Between the tables of a log: how far it is, and what is best."""
+        if self._asked is not None or not self._is_a_log or now - self._last_line < self._options.seconds_of_a_line:
+            return
+        self._last_line = now
         best = self._view.best()
-        lines = [f"carril: {' · '.join(filter(None, facts))}", *([f"  best: {best}"] if best else [])]
+        self.say(" · ".join([*self._facts(), *([f"best: {best}"] if best else [])]))
+
+    def _facts(self) -> list[str]:
+        return [fact for fact in (*self._view.facts(), self._view.place, words.clock(self._view.seconds)) if fact]
+
+    def _print_table(self) -> None:
+        best = self._view.best()
+        lines = [f"carril: {' · '.join(self._facts())}", *([f"  best: {best}"] if best else [])]
         self._display.write("\n".join([*lines, *self._view.table(self._options.rows, _WIDTH_OF_A_LOG)]) + "\n")
 
     def interrupted(self, count: int) -> None:

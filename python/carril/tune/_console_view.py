@@ -39,7 +39,9 @@ class ExperimentView(View):
         """How many trials are in which state; while they run, when they will be done."""
         counts = self.trials.counts
         done = self.done
-        of = f"{done:,} of {words.count(self.total, 'trial')}" if self.total else words.count(done, "trial")
+        # A search that has made more trials than it was asked for now has those.
+        total = max(self.total, len(self.trials)) if self.total else None
+        of = f"{done:,} of {words.count(total, 'trial')}" if total else words.count(done, "trial")
         states = [f"{counts[state]:,} {_COUNTED.get(state, state)}" for state in counts if counts[state]]
         facts = [f"{of} done", *(state for state in states if not state.endswith(" terminated"))]
         return [*facts, *self.outlook()] if self.state == "running" else facts

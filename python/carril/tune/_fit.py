@@ -187,6 +187,8 @@ class _Watch(Follower):
                     self._answers.answer(event)
         elif kind == "warning":
             self._console.warning(event["text"])
+        elif kind == "state":
+            self._console.resuming(event["reason"], event["trials_total"] or None)
         elif kind == "ended":
             self._ended = event
 
@@ -194,9 +196,9 @@ class _Watch(Follower):
         number, made = event["trial"], event["made"]
         if made is not None:
             self._configs[number] = config = decoded(made["config"])
-            self._views[number] = TrialView(
-                number, made["id"], made["name"], event["state"], config, directory=made["directory"]
-            )
+            # One that is there already has another config, or another head: what it has reported stays.
+            view = self._views.get(number) or TrialView(number, made["id"], made["name"], event["state"], config)
+            self._views[number] = view._replace(config=config, directory=made["directory"])
             self._asks[number] = made["resources"]
             self._answers.made(number, made, config)
         view = self._views[number]

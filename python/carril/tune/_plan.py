@@ -76,6 +76,12 @@ class Plan:
         return self._of_searcher("_space")
 
     @property
+    def whole_space(self) -> dict[str, Any]:
+        """The tuner's, with what a searcher was given in our words."""
+        own = self.searcher_space
+        return {**self.space, **own} if isinstance(own, Mapping) and holds_domain(own) else self.space
+
+    @property
     def asks_scheduler(self) -> bool:
         return self.scheduler is not None and not hasattr(self.scheduler, "_native_spec")
 
@@ -223,6 +229,7 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "mode": mode if single else None,
             "num_samples": None if config.num_samples < 0 else config.num_samples,
             "space": encoded.node,
+            "recorded_space": _recorded_space(plan),
             "searcher": _searcher_spec(plan),
             "constant": _constant(plan) if plan.asks_searcher else [],
             "searcher_name": type(plan.searcher).__name__,
@@ -255,9 +262,17 @@ def _constant(plan: Plan) -> list[list[str]]:
     """The places that a searcher of the driver's does not decide: the names of the trials do not tell them."""
     from carril.tune.search.repeater import TRIAL_INDEX
 
-    own = plan.searcher_space
-    space = {**plan.space, **own} if isinstance(own, Mapping) and holds_domain(own) else plan.space
-    return [[TRIAL_INDEX], *paths_of(constants_of(space))]
+    return [[TRIAL_INDEX], *paths_of(constants_of(plan.whole_space))]
+
+
+def _recorded_space(plan: Plan) -> Any:
+    """The space of a searcher in the driver, which the head only compares with that of an earlier start."""
+    if not plan.asks_searcher:
+        return None
+    try:
+        return encode_space(plan.whole_space, plan.constants).node
+    except ConfigError:  # what only this searcher understands
+        return None
 
 
 def is_class(trainable: Any) -> bool:

@@ -43,7 +43,10 @@ class Searching:
         prefix: str,
         directory: str | None,
         warn: Callable[[str], None],
+        space: str = "",
     ) -> None:
+        """`space` in words: what a searcher knew of another one is not restored."""
+        self._space = space
         self._searcher, self._metric, self._base, self._prefix = searcher, metric, base, prefix
         self._directory, self._warn = directory, warn
         # The ids of the trials that the searcher knows, and those whose end it has heard of.
@@ -94,8 +97,8 @@ class Searching:
             return
         try:
             self._searcher.add_evaluated_point(config, float(value), failed)
-        except (NotImplementedError, ConfigError) as error:
-            # It cannot learn from what it did not suggest itself, or the files know a value only by its text.
+        except (NotImplementedError, ConfigError, ValueError) as error:
+            # It cannot learn from what it did not suggest itself or its space has not, or the files know a value only by its text.
             name = type(self._searcher).__name__
             self._warn(f"`{name}` was not told of trial `{trial_id}`: {str(error).partition(chr(10))[0]}")
 
@@ -194,6 +197,7 @@ class Searching:
     def _state(self) -> dict[str, Any]:
         left = [*self._spare, *self._under_way.values()]
         return {
+            "space": self._space,
             "suggested": sorted(self._ids.items()),
             "ended": sorted(self._heard),
             # Of the others nothing can be made again.
@@ -206,6 +210,9 @@ class Searching:
             return
         with open(place, encoding="utf-8") as file:
             state = json.load(file)
+        # It would suggest from the space that it was saved with.
+        if state.get("space", self._space) != self._space:
+            return
         self._searcher.restore(os.path.join(os.path.dirname(place), state["state"]))
         self._saves = _PICKLES.index(state["state"]) + 1
         self._asked = {asked for _, asked in state["suggested"]} | {asked for asked, _ in state["spare"]}

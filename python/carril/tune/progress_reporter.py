@@ -101,6 +101,8 @@ class TableReporter(ProgressReporter):
             more_metrics=int(infer_limit),
             by_metric=sort_by_metric,
             seconds_between=float(max_report_frequency),
+            # Who says how often wants no lines in between.
+            seconds_of_a_line=float("inf"),
             in_between=print_intermediate_tables is not False,
         )
 

@@ -416,6 +416,10 @@ impl Trials {
 
     fn take(&mut self, console: &mut Console, kind: Kind) {
         match kind {
+            Kind::State(state) if state.state == "resuming" => {
+                console.resuming_search(&state.reason);
+                self.ended = state.trials_done;
+            }
             Kind::Warning(warning) => console.warning(&warning.text),
             Kind::Trial(changed) => self.changed(changed),
             Kind::OfTrial(of_trial) => {

@@ -33,6 +33,8 @@ pub enum Suggestion {
 }
 
 pub trait Searcher {
+    /// A trial of an earlier search in the same place had this config. A searcher that tries every combination passes over it once.
+    fn skip(&mut self, _config: &Metrics) {}
     fn suggest(&mut self, trial: TrialId) -> Suggestion;
     fn on_result(&mut self, trial: TrialId, result: &Metrics);
     /// `result` is the last one; without it, the last that `on_result` was told counts.
@@ -90,6 +92,10 @@ impl AnySearcher {
 }
 
 impl Searcher for AnySearcher {
+    fn skip(&mut self, config: &Metrics) {
+        self.inner().skip(config);
+    }
+
     fn suggest(&mut self, trial: TrialId) -> Suggestion {
         self.inner().suggest(trial)
     }

@@ -2,7 +2,9 @@
 //!
 //! A value of the user's is named by its index into a list that travels beside the words.
 
-use carril_types::{Metrics, Resources, RunSpec, Value};
+use std::collections::BTreeMap;
+
+use carril_types::{Metrics, Resources, RunSpec, Value, write_json};
 use serde::Deserialize;
 
 use super::Mode;
@@ -16,6 +18,9 @@ use super::search::{
     Tpe, TpeOptions,
 };
 use super::space::{Domain, Node};
+
+/// Of a parameter's description so many characters are kept.
+const LONGEST: usize = 500;
 
 /// What is wrong with a specification, in one sentence.
 pub type Wrong = String;
@@ -90,6 +95,53 @@ impl NodeSpec {
         }
     }
 
+    /// Each parameter under its flattened name, in words: what two requests for one search are compared by.
+    pub fn describe(&self, constants: &[Value]) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        self.describe_below("", constants, &mut found);
+        found
+    }
+
+    fn describe_below(&self, name: &str, constants: &[Value], found: &mut BTreeMap<String, String>) {
+        let NodeSpec::Map(items) = self else {
+            found.insert(name.to_owned(), clipped(self.words(constants)));
+            return;
+        };
+        for (key, node) in items {
+            let below = if name.is_empty() { key.clone() } else { format!("{name}/{key}") };
+            node.describe_below(&below, constants, found);
+        }
+    }
+
+    fn words(&self, constants: &[Value]) -> String {
+        let all = |nodes: &[NodeSpec]| {
+            let words: Vec<String> = nodes.iter().map(|node| node.words(constants)).collect();
+            format!("[{}]", words.join(", "))
+        };
+        match self {
+            NodeSpec::Map(items) => {
+                let words: Vec<String> =
+                    items.iter().map(|(key, node)| format!("{key}: {}", node.words(constants))).collect();
+                format!("{{{}}}", words.join(", "))
+            }
+            NodeSpec::List(items) => all(items),
+            NodeSpec::Constant(index) => constants.get(*index).map(json_text).unwrap_or_default(),
+            NodeSpec::Grid(options) => format!("grid_search({})", all(options)),
+            NodeSpec::Choice(options) => format!("choice({})", all(options)),
+            NodeSpec::Uniform(low, high) => format!("uniform({low}, {high})"),
+            NodeSpec::Quniform(low, high, q) => format!("quniform({low}, {high}, {q})"),
+            NodeSpec::Loguniform(low, high) => format!("loguniform({low}, {high})"),
+            NodeSpec::Qloguniform(low, high, q) => format!("qloguniform({low}, {high}, {q})"),
+            NodeSpec::Randn(mean, sd) => format!("randn({mean}, {sd})"),
+            NodeSpec::Qrandn(mean, sd, q) => format!("qrandn({mean}, {sd}, {q})"),
+            NodeSpec::Randint(low, high) => format!("randint({low}, {high})"),
+            NodeSpec::Qrandint(low, high, q) => format!("qrandint({low}, {high}, {q})"),
+            NodeSpec::Lograndint(low, high) => format!("lograndint({low}, {high})"),
+            NodeSpec::Qlograndint(low, high, q) => format!("qlograndint({low}, {high}, {q})"),
+            NodeSpec::Unresolved(_) => "sample_from(…)".to_owned(),
+        }
+    }
+
     /// Whether functions of the user's are to be called for each config.
     pub fn asks(&self) -> bool {
         match self {
@@ -99,6 +151,24 @@ impl NodeSpec {
             _ => false,
         }
     }
+}
+
+fn json_text(value: &Value) -> String {
+    let mut text = String::new();
+    write_json(&mut text, &Metrics(vec![(String::new(), value.clone())]));
+    // `{"": 1}` without what surrounds the value.
+    text[5..text.len() - 1].to_owned()
+}
+
+/// A list of values may be long; what is cut off is known by a hash (FNV-1a) that every version computes alike.
+fn clipped(text: String) -> String {
+    if text.chars().count() <= LONGEST {
+        return text;
+    }
+    let hash = text
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    text.chars().take(LONGEST).chain(format!("… ({hash:016x})").chars()).collect()
 }
 
 fn constant(constants: &[Value], index: usize) -> Result<&Value, Wrong> {
@@ -218,6 +288,14 @@ impl SearcherSpec {
             SearcherSpec::Tpe { .. } | SearcherSpec::GaussianProcess { .. } => false,
             SearcherSpec::Limited { searcher, .. } => searcher.counts(),
             SearcherSpec::Repeated { .. } => false,
+        }
+    }
+
+    /// What it is, whatever its limits are.
+    pub fn kind(&self) -> String {
+        match self {
+            SearcherSpec::Limited { searcher, .. } => searcher.kind(),
+            other => other.describe(),
         }
     }
 
@@ -507,6 +585,9 @@ pub struct ExperimentSpec {
     /// `None` is without end.
     pub num_samples: Option<u64>,
     pub space: NodeSpec,
+    /// For the record, where a searcher of the driver's has the space.
+    #[serde(default)]
+    pub recorded_space: Option<NodeSpec>,
     /// `None`: the driver is asked.
     pub searcher: Option<SearcherSpec>,
     pub scheduler: Option<SchedulerSpec>,

@@ -28,7 +28,8 @@ impl Head {
         match self.checked_experiment(&request) {
             Ok(spec) => {
                 let id = self.outside.fresh_run_id();
-                let open = OpenExperiment { id: id.clone(), spec: spec.clone(), now: self.outside.now() };
+                let space = spec.recorded_space.as_ref().unwrap_or(&spec.space).describe(&constants_of(&request));
+                let open = OpenExperiment { id: id.clone(), spec: spec.clone(), space, now: self.outside.now() };
                 self.opening_experiments.insert(id, OpeningExperiment { spec, request, reply });
                 self.outside.open_experiment(open);
             }
@@ -42,9 +43,7 @@ impl Head {
         let spec: ExperimentSpec = serde_json::from_str(&request.spec)
             .map_err(|error| wrong(format!("the experiment's specification: {error}")))?;
         spec.run.check().map_err(|error| wrong(error.to_string()))?;
-        let constants: Vec<Value> =
-            request.constants.clone().unwrap_or_default().items.into_iter().map(Into::into).collect();
-        spec.build(&constants, spec.seed).map_err(wrong)?;
+        spec.build(&constants_of(request), spec.seed).map_err(wrong)?;
         let one = PlacementRequest {
             run: RunId::new(""),
             workers: spec.run.num_workers,
@@ -231,4 +230,8 @@ impl Head {
             experiment.watchers.close();
         }
     }
+}
+
+fn constants_of(request: &v1::ExperimentRequest) -> Vec<Value> {
+    request.constants.clone().unwrap_or_default().items.into_iter().map(Into::into).collect()
 }

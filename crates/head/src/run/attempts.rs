@@ -89,7 +89,7 @@ impl Run {
         let event = if state == "resuming" { "Resumed" } else { "StartedOver" };
         self.journal(event.into(), reason.clone(), Vec::new(), outside);
         if self.trial.is_none() {
-            self.publish(v1::StateChanged { state: state.into(), reason }, outside);
+            self.publish(v1::StateChanged { state: state.into(), reason, ..Default::default() }, outside);
         }
         true
     }

@@ -33,6 +33,14 @@ pub struct Recovered {
     pub found: Vec<u64>,
 }
 
+impl Recovered {
+    /// How many trials there are.
+    pub fn made(&self) -> u64 {
+        let made = self.lines.iter().filter(|line| text(line, "event").is_some_and(|event| event == "made"));
+        made.filter_map(|line| integer(line, "trial")).max().map_or(0, |last| last + 1)
+    }
+}
+
 /// How far a trial came whose end is not written down.
 #[derive(Debug, Default)]
 pub struct Reached {

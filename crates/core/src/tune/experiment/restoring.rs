@@ -20,6 +20,8 @@ pub struct Resuming {
     pub errored: bool,
     /// Those that did not end are left as they are.
     pub leaves_unfinished: bool,
+    /// So many trials come from another space or searcher: they keep their configs, and this searcher passes over what they tried.
+    pub made_before: u64,
 }
 
 impl Experiment {
@@ -32,7 +34,7 @@ impl Experiment {
         resuming: Resuming,
     ) {
         for (record, last) in records {
-            self.replay_one(record, last);
+            self.replay_one(record, last, resuming.made_before);
         }
         // What the driver's scheduler, or one that looks at resources, has decided cannot be decided again.
         if self.scheduler.is_none() || self.changes_resources() {
@@ -98,10 +100,10 @@ impl Experiment {
         }
     }
 
-    fn replay_one(&mut self, record: Record, last: Option<Metrics>) {
+    fn replay_one(&mut self, record: Record, last: Option<Metrics>, made_before: u64) {
         match record {
             Record::Found { trial, config } => {
-                let suggested = self.searcher.as_mut().map(|searcher| searcher.suggest(trial));
+                let suggested = self.suggest_again(trial, config.as_ref(), made_before);
                 let config = match (config, suggested) {
                     (Some(config), _) | (None, Some(Suggestion::Config(config))) => config,
                     (None, _) => Metrics::default(),
@@ -109,9 +111,7 @@ impl Experiment {
                 self.replay_made(trial, config);
             }
             Record::Made { trial, config, names, resources } => {
-                if let Some(searcher) = &mut self.searcher {
-                    searcher.suggest(trial);
-                }
+                self.suggest_again(trial, Some(&config), made_before);
                 self.replay_made(trial, config);
                 let one = self.trial(trial);
                 one.names = names;
@@ -199,6 +199,18 @@ impl Experiment {
             self.orders_left.extend(orders.into_iter().map(|(trial, decision, reason)| (trial, (decision, reason))));
             scheduler.take_policies();
         }
+    }
+
+    /// What the searcher suggests for a trial that is there; nothing where the trial came from another space or searcher.
+    fn suggest_again(&mut self, trial: TrialId, config: Option<&Metrics>, made_before: u64) -> Option<Suggestion> {
+        let searcher = self.searcher.as_mut()?;
+        if trial.0 >= made_before {
+            return Some(searcher.suggest(trial));
+        }
+        if let Some(config) = config {
+            searcher.skip(config);
+        }
+        None
     }
 
     fn replay_made(&mut self, trial: TrialId, config: Metrics) {

@@ -3,10 +3,11 @@
 //! BASIC-1: a sample is one pass over all combinations of the grids; a point to evaluate is one sample too, over the grids
 //!   that it leaves open.
 //! BASIC-2: with `constant_grid_search` the combinations of one sample share their random values.
+//! BASIC-3: of a combination that was tried in an earlier search of the same place, as many are passed over as were tried.
 
 use std::collections::VecDeque;
 
-use carril_types::Metrics;
+use carril_types::{Metrics, Value};
 use serde::{Deserialize, Serialize};
 
 use super::{Searcher, Suggestion};
@@ -38,6 +39,9 @@ pub struct Basic {
     constant_grid_search: bool,
     rng: Rng,
     current: Option<Sample>,
+    /// Configs of an earlier search that this one could make too.
+    #[serde(default)]
+    tried: Vec<Value>,
 }
 
 /// One pass over the grids.
@@ -65,6 +69,7 @@ impl Basic {
             constant_grid_search: options.constant_grid_search,
             rng: Rng::new(options.seed),
             current: None,
+            tried: Vec::new(),
         })
     }
 
@@ -74,7 +79,14 @@ impl Basic {
         let points = self.points.iter().fold(0, |sum: u64, point| sum.saturating_add(point.combinations()));
         let later = self.samples_left?.saturating_sub(self.points.len() as u64);
         let later = later.saturating_mul(self.space.combinations());
-        Some(current.saturating_add(points).saturating_add(later))
+        let all = current.saturating_add(points).saturating_add(later);
+        Some(all.saturating_sub(self.tried.len() as u64))
+    }
+
+    /// BASIC-3: true where this combination was tried, which then counts no more.
+    fn was_tried(&mut self, combination: &Node) -> bool {
+        let tried = self.tried.iter().position(|tried| combination.matches(tried));
+        tried.map(|at| self.tried.swap_remove(at)).is_some()
     }
 
     fn next_sample(&mut self) -> Option<Sample> {
@@ -92,13 +104,24 @@ impl Basic {
 }
 
 impl Searcher for Basic {
+    fn skip(&mut self, config: &Metrics) {
+        let config = Value::Map(config.clone());
+        if self.space.matches(&config) || self.points.iter().any(|point| point.matches(&config)) {
+            self.tried.push(config);
+        }
+    }
+
     fn suggest(&mut self, _trial: TrialId) -> Suggestion {
-        let unfinished = self.current.take().filter(|sample| sample.next < sample.combinations);
-        let Some(mut sample) = unfinished.or_else(|| self.next_sample()) else { return Suggestion::Finished };
-        let config = sample.space.combination(sample.next).sample(&mut self.rng);
-        sample.next += 1;
-        self.current = Some(sample);
-        Suggestion::Config(config_of(config))
+        loop {
+            let unfinished = self.current.take().filter(|sample| sample.next < sample.combinations);
+            let Some(mut sample) = unfinished.or_else(|| self.next_sample()) else { return Suggestion::Finished };
+            let combination = sample.space.combination(sample.next);
+            sample.next += 1;
+            self.current = Some(sample);
+            if !self.was_tried(&combination) {
+                return Suggestion::Config(config_of(combination.sample(&mut self.rng)));
+            }
+        }
     }
 
     fn on_result(&mut self, _trial: TrialId, _result: &Metrics) {}

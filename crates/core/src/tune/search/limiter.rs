@@ -35,6 +35,10 @@ impl<S: Searcher> ConcurrencyLimiter<S> {
 }
 
 impl<S: Searcher> Searcher for ConcurrencyLimiter<S> {
+    fn skip(&mut self, config: &Metrics) {
+        self.searcher.skip(config);
+    }
+
     fn suggest(&mut self, trial: TrialId) -> Suggestion {
         if self.running.len() + self.ended.len() >= self.max_concurrent {
             return Suggestion::NotNow;
