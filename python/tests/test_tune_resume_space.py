@@ -26,11 +26,14 @@ SOURCE = """
     import os, time
     from carril import tune
 
+    # Trials run in directories of their own.
+    GO = os.path.abspath("go")
+
     def train(config):
         latest = tune.get_checkpoint()
         first = latest.to_dict()["step"] + 1 if latest else 0
         for step in range(first, 3):
-            while config["x"] == 1 and step == 2 and not os.path.exists("go"):
+            while config["x"] == 1 and step == 2 and not os.path.exists(GO):
                 time.sleep(0.01)
             tune.report({"loss": 10.0 * config["x"] + 3 - step}, checkpoint=tune.Checkpoint.from_dict({"step": step}))
 

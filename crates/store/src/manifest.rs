@@ -13,7 +13,7 @@ pub const MANIFEST: &str = ".manifest.json";
 /// Where the manifest of a damaged checkpoint is kept on a storage that cannot rename.
 pub const SET_ASIDE: &str = ".manifest.damaged.json";
 pub const METADATA: &str = ".metadata.json";
-const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 2;
 const CHECKSUM: &str = ",\"checksum\":\"";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

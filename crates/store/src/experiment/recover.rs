@@ -5,6 +5,7 @@
 //!
 //! RECOVER-1: the lines that come back make every trial exactly once, in the order of their numbers, without a gap.
 //! RECOVER-2: a line that is there counts: a directory only adds what no line says.
+//! RECOVER-3: a trial that was cut off has the newest whole checkpoint of its directory, from which it resumes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -207,9 +208,10 @@ fn look_at(place: &Storage, metric: Option<&str>, started: Option<f64>) -> Resul
         }
         other => other.map(|status| (status, String::new())),
     };
-    let checkpoint = match ended {
-        Some(_) => list_checkpoints(place)?.into_iter().rev().find(|listed| listed.state.is_ok()).map(|one| one.name),
-        None => None,
+    // One that was cut off resumes from it; one that has neither reported nor ended has none.
+    let checkpoint = match (&ended, &last) {
+        (None, None) => None,
+        _ => list_checkpoints(place)?.into_iter().rev().find(|listed| listed.state.is_ok()).map(|one| one.name),
     };
     let has_metric = match (metric, &last) {
         (Some(metric), Some(last)) if last.find(metric).and_then(Value::as_f64).is_none() => {
@@ -227,6 +229,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::manifest::{Manifest, ManifestFile, VERSION};
 
     /// One has a name of the user's own.
     fn directory_of(number: u64) -> String {
@@ -250,6 +253,40 @@ mod tests {
             format!("{{\"loss\": {at}.5, \"training_iteration\": {at}, \"trial_id\": \"abcde_{number:05}\"}}\n")
         };
         fs::write(place.join(RESULTS), report(1) + &report(2) + "{\"loss\": 9").unwrap();
+    }
+
+    #[test]
+    fn a_trial_that_was_cut_off_has_its_newest_whole_checkpoint() {
+        let root = tempfile::tempdir().unwrap();
+        let place = Storage::local(root.path());
+        let lines: Vec<Metrics> = (0..2).flat_map(|number| [line("made", number), line("started", number)]).collect();
+        for number in 0..2 {
+            trial(root.path(), &directory_of(number), number);
+        }
+        let own = root.path().join(directory_of(0));
+        // The last one was being written.
+        for (iteration, is_whole) in [(1, true), (2, true), (3, false)] {
+            let at = own.join(format!("checkpoint_{:06}", iteration - 1));
+            fs::create_dir(&at).unwrap();
+            let manifest = Manifest {
+                version: VERSION,
+                iteration,
+                attempt: 1,
+                created: 0.0,
+                ranks: vec![0],
+                metrics: serde_json::Value::Null,
+                data_position: serde_json::Value::Null,
+                validation: None,
+                files: vec![ManifestFile { path: "state".into(), size: 2, crc32c: None, rank: 0 }],
+            };
+            fs::write(at.join(".manifest.json"), manifest.to_bytes()).unwrap();
+            if is_whole {
+                fs::write(at.join("state"), "ab").unwrap();
+            }
+        }
+        let recovered = recover(&place, "abcde0123", lines, Some("loss")).unwrap();
+        let of = |number: u64| recovered.reached[&number].checkpoint.as_deref();
+        assert_eq!((of(0), of(1)), (Some("checkpoint_000001"), None), "RECOVER-3");
     }
 
     #[test]
