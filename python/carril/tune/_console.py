@@ -90,7 +90,7 @@ class TuneConsole:
         self._last_bar: dict[str, float] = {}
         self._last_table = time.monotonic()
         # The first line comes soon: whoever looks at a log wants to see that something happens.
-        self._last_line = self._last_table - self._options.seconds_of_a_line + _SECONDS_TO_THE_FIRST_LINE
+        self._next_line = self._last_table + _SECONDS_TO_THE_FIRST_LINE
         self._changed = False
         self._failed: list[str] = []
         self._failures = 0
@@ -222,7 +222,7 @@ class TuneConsole:
         if self._asked is not None:
             self._ask(done=False)
         elif self._is_a_log:
-            self._last_line = now
+            self._next_line = now + (self._options.seconds_of_a_line or 0.0)
             self._print_table()
 
     @property
@@ -239,9 +239,10 @@ class TuneConsole:
 
     def _print_line(self, now: float) -> None:
         """Between the tables of a log: how far it is, and what is best."""
-        if self._asked is not None or not self._is_a_log or now - self._last_line < self._options.seconds_of_a_line:
+        between = self._options.seconds_of_a_line
+        if between is None or self._asked is not None or not self._is_a_log or now < self._next_line:
             return
-        self._last_line = now
+        self._next_line = now + between
         best = self._view.best()
         self.say(" · ".join([*self._facts(), *([f"best: {best}"] if best else [])]))
 

@@ -41,8 +41,8 @@ class TableOptions:
     more_metrics: int = 3
     by_metric: bool = False
     seconds_between: float = 30.0
-    # Between two tables of a log, a line so often.
-    seconds_of_a_line: float = 5.0
+    # Between two tables of a log, a line so often; None for none.
+    seconds_of_a_line: float | None = 5.0
     # False: where there is no terminal, the table comes at the end only.
     in_between: bool = True
 

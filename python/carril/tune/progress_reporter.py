@@ -102,7 +102,7 @@ class TableReporter(ProgressReporter):
             by_metric=sort_by_metric,
             seconds_between=float(max_report_frequency),
             # Who says how often wants no lines in between.
-            seconds_of_a_line=float("inf"),
+            seconds_of_a_line=None,
             in_between=print_intermediate_tables is not False,
         )
 
