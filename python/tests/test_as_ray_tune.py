@@ -4,11 +4,13 @@ Each test runs a script as a user does. Longer ones, in the style of well-known 
 """
 
 import json
+import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
-from driver_scripts import Scripts, scripts_fixture, values  # noqa: F401
+from driver_scripts import Scripts, scripts_fixture, values, wait_until  # noqa: F401
 
 from carril._internal.command import find_command
 
@@ -359,3 +361,78 @@ def test_outside_of_a_trial_a_report_warns_and_does_nothing(scripts: Scripts) ->
     assert values(output)["checkpoint"] == "None"
     assert output.count("outside of a trial") == 2
     assert "`session.report()` was called outside" in output
+
+
+# The directories of trials are named alike in every search; all trials wait until `go` is there.
+STARTED_AGAIN = """
+import os, tempfile, time
+from ray import tune
+from ray.tune import Checkpoint
+
+GO = os.path.abspath("go")
+
+def train(config):
+    with tempfile.TemporaryDirectory() as directory:
+        open(os.path.join(directory, "state"), "w").close()
+        has_one = tune.get_checkpoint() is not None
+        tune.report({"loss": config["x"], "resumed": has_one}, checkpoint=Checkpoint.from_directory(directory))
+    while not os.path.exists(GO):
+        time.sleep(0.01)
+
+OPTIONS = {
+    "name": "demo", "storage_path": os.getcwd(), "metric": "loss", "mode": "min",
+    "trial_dirname_creator": lambda trial: f"x{trial.config['x']}",
+}
+"""
+
+
+def cut_off_under_as_ray(scripts: Scripts) -> dict[str, bytes]:
+    """A search over 1 and 2 whose driver is killed; what its trials have on disk."""
+    first = scripts.start(
+        STARTED_AGAIN + "tune.run(train, config={'x': tune.grid_search([1, 2])}, **OPTIONS)", before=AS_RAY
+    )
+    stored = "demo/x?/checkpoint_000000/.manifest.json"
+    wait_until(lambda: len(list(scripts.directory.glob(stored))) == 2, "both trials have checkpoints")
+    os.kill(first.pid, signal.SIGKILL)
+    first.finish()
+    (scripts.directory / "go").touch()
+    results = scripts.directory.glob("demo/x?/result.json")
+    return {str(path): path.read_bytes() for path in results}
+
+
+@pytest.mark.parametrize("way", ["run", "tuner"])
+def test_a_search_that_was_cut_off_is_followed_by_a_new_one_with_the_new_grid(scripts: Scripts, way: str) -> None:
+    before = cut_off_under_as_ray(scripts)
+    start = {
+        "run": "found = [(t.config['x'], t.last_result['resumed'], os.path.basename(t.local_path)) for t in "
+        "tune.run(train, config={'x': tune.grid_search([2, 3])}, **OPTIONS).trials]",
+        "tuner": """
+config = tune.TuneConfig(metric="loss", mode="min", trial_dirname_creator=OPTIONS["trial_dirname_creator"])
+run_config = tune.RunConfig(name="demo", storage_path=os.getcwd())
+grid = tune.Tuner(train, param_space={"x": tune.grid_search([2, 3])}, tune_config=config, run_config=run_config).fit()
+found = [(result.config["x"], result.metrics["resumed"], os.path.basename(result.path)) for result in grid]
+""",
+    }[way]
+    output = scripts.run(STARTED_AGAIN + start + "\nprint(f'found={sorted(found)}')", before=AS_RAY)
+    assert values(output)["found"] == "[(2, False, 'x2_1'), (3, False, 'x3')]", output
+    assert "resuming" not in output
+    for path, content in before.items():
+        assert Path(path).read_bytes() == content, "the trials of the first one stay as they were"
+    kept = [
+        sorted(path.name for path in (scripts.directory / "demo").glob(f"{name}-*"))
+        for name in ("trials", "experiment")
+    ]
+    assert [len(names) for names in kept] == [1, 1], kept
+
+
+@pytest.mark.parametrize("resume", ["True", "'AUTO'"])
+def test_rays_resume_resumes_what_was_cut_off(scripts: Scripts, resume: str) -> None:
+    cut_off_under_as_ray(scripts)
+    output = scripts.run(
+        STARTED_AGAIN
+        + f"trials = tune.run(train, config={{'x': tune.grid_search([1, 2])}}, resume={resume}, **OPTIONS).trials\n"
+        + 'print(f\'found={sorted((t.config["x"], t.last_result["resumed"]) for t in trials)}\')',
+        before=AS_RAY,
+    )
+    assert values(output)["found"] == "[(1, True), (2, True)]", output
+    assert "resuming `demo`: 0 of 2 trials done, 2 resume from their checkpoints" in output

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use carril_core::tune::Mode;
-use carril_core::tune::spec::{SchedulerSpec, SearcherSpec};
+use carril_core::tune::spec::{ExperimentSpec, SchedulerSpec, SearcherSpec};
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Fact, History, Journal,
-    JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory, RunRecord, Storage,
-    StoreError, TRIALS, last_report, recover, take_epoch,
+    BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, Existing, ExperimentFiles, ExperimentRecord, Fact, History,
+    Journal, JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory, RunRecord,
+    Storage, StoreError, TRIALS, last_report, recover, take_epoch,
 };
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand,
@@ -83,8 +83,8 @@ impl Disk for RealDisk {
         let mut mirror = opened_behind_its_owner(&storage, &path.join(EXPERIMENT), open)?;
         let record = record_of(request, &self.owner);
         let (differences, is_other) = search_differences(request, &record, &path)?;
-        let (on_existing, goes_on) = (spec.run.on_existing, spec.goes_on);
-        let opened = ExperimentFiles::open(&path, storage.location(), record, on_existing, goes_on);
+        let existing = existing(spec);
+        let opened = ExperimentFiles::open(&path, storage.location(), record, existing);
         let opened = opened.map_err(explain_experiment)?;
         let (mut files, lines) = opened;
         if take_epoch(&storage, &self.owner)?.is_none() {
@@ -105,8 +105,21 @@ impl Disk for RealDisk {
             files.set_made_before(before.made())?;
         }
         let made_before = files.record().made_before;
+        // Of an earlier experiment too: a trial that a user has named like one of those gets another directory.
+        let directories = storage.directories()?;
         let disk = Box::new(files);
-        Ok(ExperimentOpened { disk, storage, before, unreadable, id, seed, mirror, differences, made_before })
+        Ok(ExperimentOpened {
+            disk,
+            storage,
+            before,
+            unreadable,
+            id,
+            seed,
+            mirror,
+            differences,
+            made_before,
+            directories,
+        })
     }
 
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
@@ -280,6 +293,16 @@ fn differences(request: &OpenRequest, path: &Path, storage: &Storage) -> Result<
         .hint(format!("another name, {name}, starts a new run")))
 }
 
+/// What is asked for, where the directory holds an experiment.
+fn existing(spec: &ExperimentSpec) -> Existing {
+    match (spec.goes_on, spec.begins_anew, spec.run.on_existing) {
+        (true, ..) => Existing::Extend,
+        (false, true, _) => Existing::Begin,
+        (false, false, OnExisting::Reuse) => Existing::ResumeOrBegin,
+        (false, false, OnExisting::Refuse) => Existing::Resume,
+    }
+}
+
 /// In what the request differs from the one that the search was started with, and whether that makes another search of it: other
 /// configs come out of it than those that were tried. Refused where nobody has said that this is meant.
 fn search_differences(
@@ -291,7 +314,7 @@ fn search_differences(
     let nothing = (Differences::default(), false);
     let Some(before) = ExperimentRecord::read(path) else { return Ok(nothing) };
     // Of one that is live or has finished something else is to be said.
-    let resumes = !before.is_live(*now) && (before.status != "finished" || spec.goes_on);
+    let resumes = !before.is_live(*now) && existing(spec).resumes(&before);
     let has_trials = std::fs::metadata(path.join(TRIALS)).is_ok_and(|found| found.len() > 0);
     let found = Differences::of_searches(&before, record);
     if found.is_empty() || !resumes || !has_trials {

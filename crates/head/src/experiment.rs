@@ -144,6 +144,9 @@ impl ExperimentRun {
             let (lines, were) = (count(lost, "line"), verb(lost, "was", "were"));
             run.warn(format!("{lines} of `trials.jsonl` could not be read, and {were} left out"));
         }
+        for directory in &opened.directories {
+            run.directories.reserve(directory.trim_end_matches('/'));
+        }
         let resumes = !opened.before.lines.is_empty();
         run.restore(opened.before, !constants.is_empty(), opened.made_before)?;
         if resumes {
@@ -167,12 +170,12 @@ impl ExperimentRun {
                     return Err(self.beyond_repair(read.trial()));
                 }
                 let known = Known::new(read.names.clone().unwrap_or_default(), config.clone().unwrap_or_default());
-                self.directories.take(&known.names.directory);
+                self.directories.reserve(&known.names.directory);
                 self.trials.push(known);
             }
             if let Record::Made { trial, config, resources, .. } = &read.record {
                 let known = Known::new(read.names.clone().unwrap_or_default(), config.clone());
-                self.directories.take(&known.names.directory);
+                self.directories.reserve(&known.names.directory);
                 let known = Known { resources: resources.clone(), ..known };
                 // One that was begun anew has another directory.
                 if let Some(before) = self.trials.get_mut(trial.0 as usize) {

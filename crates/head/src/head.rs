@@ -2,7 +2,7 @@
 
 mod experiments;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -150,9 +150,7 @@ impl Head {
     fn begin(&mut self, request: &v1::RunRequest) -> Result<(RunId, RunSpec, Decision), Failure> {
         let mut spec: RunSpec = serde_json::from_str(&request.spec)
             .map_err(|error| Failure::new(ErrorCode::InvalidConfig, format!("the run's specification: {error}")))?;
-        // Nobody is there to answer when a scheduler has started the job again.
-        if request.environment.get("SLURM_RESTART_COUNT").is_some_and(|count| count.parse::<u32>().is_ok_and(|n| n > 0))
-        {
+        if is_requeued(&request.environment) {
             spec.other_config = OtherConfig::Warn;
         }
         spec.check().map_err(|error| Failure::new(ErrorCode::InvalidConfig, error.to_string()))?;
@@ -618,4 +616,9 @@ fn request_of(id: &RunId, spec: &RunSpec) -> PlacementRequest {
 
 fn no_such_run(id: &RunId) -> Failure {
     Failure::new(ErrorCode::NotFound, format!("there is no run with the id `{id}` in this head"))
+}
+
+/// Nobody is there to answer when a scheduler has started the job again.
+fn is_requeued(environment: &HashMap<String, String>) -> bool {
+    environment.get("SLURM_RESTART_COUNT").is_some_and(|count| count.parse::<u32>().is_ok_and(|restarts| restarts > 0))
 }

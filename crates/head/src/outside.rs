@@ -76,6 +76,8 @@ pub struct ExperimentOpened {
     pub differences: Differences,
     /// So many trials come from another space or searcher.
     pub made_before: u64,
+    /// All directories in its place, whichever experiment they come from.
+    pub directories: Vec<String>,
     pub disk: Box<dyn ExperimentDisk>,
     pub storage: Storage,
     /// What earlier heads have written down of its trials, and what those have in their own files.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use carril_types::{Metrics, OnExisting, Value, write_json};
+use carril_types::{Metrics, Value, write_json};
 use serde::{Deserialize, Serialize};
 
 use crate::append::{self, AppendFile};
@@ -80,6 +80,35 @@ impl ExperimentRecord {
     pub fn is_live(&self, now: f64) -> bool {
         self.status == "running" && self.owner.is_alive().unwrap_or(now - self.renewed < LEASE)
     }
+
+    /// The name of the record once another experiment has begun in the same directory.
+    fn kept_as(&self) -> String {
+        format!("experiment-{}.json", self.id)
+    }
+}
+
+/// What becomes of an experiment that the directory holds already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// One that did not finish resumes, one that finished is refused.
+    Resume,
+    /// It resumes, also where it has finished: there may be more to do now.
+    Extend,
+    /// One that did not finish resumes; beside one that finished, a new one begins.
+    ResumeOrBegin,
+    /// A new one begins beside it, as a Ray script expects that does not say `resume`.
+    Begin,
+}
+
+impl Existing {
+    /// Whether it is this experiment that goes on.
+    pub fn resumes(self, before: &ExperimentRecord) -> bool {
+        match self {
+            Existing::Extend => true,
+            Existing::Resume | Existing::ResumeOrBegin => before.status != "finished",
+            Existing::Begin => false,
+        }
+    }
 }
 
 pub struct ExperimentFiles {
@@ -89,14 +118,12 @@ pub struct ExperimentFiles {
 }
 
 impl ExperimentFiles {
-    /// Makes the directory, goes on in that of an experiment which did not finish, or refuses; with the lines that are there.
-    /// `goes_on`: what has finished may be gone on with too.
+    /// Makes the directory, resumes the experiment in it, starts a new one beside it, or refuses; with the lines that are there.
     pub fn open(
         directory: &Path,
         location: &str,
         mut record: ExperimentRecord,
-        on_existing: OnExisting,
-        goes_on: bool,
+        existing: Existing,
     ) -> Result<(Self, Lines), StoreError> {
         fs::create_dir_all(directory).map_err(StoreError::io("make", directory))?;
         let (name, place) = (record.name.clone(), PathBuf::from(location));
@@ -108,7 +135,7 @@ impl ExperimentFiles {
             Some(before) if before.is_live(record.created) => {
                 return Err(StoreError::RunLive { name, path: place, pid: before.owner.pid, host: before.owner.host });
             }
-            Some(before) if before.status != "finished" || goes_on => {
+            Some(before) if existing.resumes(&before) => {
                 lines = read_lines(&path)?;
                 // How it ended otherwise, the head before has said itself.
                 let lost = [("reason", "its head was lost")];
@@ -116,15 +143,17 @@ impl ExperimentFiles {
                 (record.created, record.id, record.seed) = (before.created, before.id, before.seed);
                 record.made_before = before.made_before;
             }
-            Some(_) if on_existing == OnExisting::Refuse => return Err(StoreError::RunExists { name, path: place }),
-            // Begun anew beside the trials of the one before, as a Ray script expects.
+            Some(_) if existing == Existing::Resume => return Err(StoreError::RunExists { name, path: place }),
+            // Its own files are kept under its id, and its trials stay where they are.
             Some(before) => {
-                let old = directory.join(format!("trials-{}.jsonl", before.id));
-                match fs::rename(&path, &old) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(StoreError::io("move", &path)(error));
+                for (file, kept) in [(TRIALS, format!("trials-{}.jsonl", before.id)), (EXPERIMENT, before.kept_as())] {
+                    let from = directory.join(file);
+                    match fs::rename(&from, directory.join(kept)) {
+                        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                            return Err(StoreError::io("move", &from)(error));
+                        }
+                        _ => {}
                     }
-                    _ => {}
                 }
             }
             None if directory.join(EXPERIMENT).exists() => {

@@ -49,7 +49,7 @@ pub use experiment::{
     Experiment, ExperimentStatus, ExperimentSummary, RECOVERED, Reached, Recovered, Trial, TrialState, recover,
 };
 pub use experiment_files::{
-    CLOSED, EXPERIMENT, EXPERIMENT_FORMAT, ExperimentFiles, ExperimentRecord, Lines, OPENED, RESUMED, TRIALS,
+    CLOSED, EXPERIMENT, EXPERIMENT_FORMAT, Existing, ExperimentFiles, ExperimentRecord, Lines, OPENED, RESUMED, TRIALS,
 };
 pub use faults::{Crashed, crash_at, journal_point};
 pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};

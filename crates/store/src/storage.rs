@@ -192,7 +192,8 @@ impl Storage {
         Ok(names)
     }
 
-    pub(crate) fn directories(&self) -> Result<Vec<String>, StoreError> {
+    /// The directories of the first level.
+    pub fn directories(&self) -> Result<Vec<String>, StoreError> {
         let (mut directories, _) = self.level()?;
         directories.sort();
         Ok(directories)

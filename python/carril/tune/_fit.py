@@ -50,11 +50,12 @@ def fit(plan: "Plan") -> "ResultGrid":
             while True:
                 try:
                     run = _submit(plan, client, data, goes_on)
+                    # Whatever becomes of this head, the next one resumes what this one has begun.
+                    goes_on = True
                     if watch is None:
                         keep(plan, run.path)
                         watch = _Watch(plan, run)
                     watch.follow(run, signals)
-                    goes_on = True
                     return watch.conclude(watch.until_ended())
                 except ConnectionLostError as lost:
                     heads += 1

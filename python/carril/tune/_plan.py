@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from carril._internal import again, spec
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._config import RunConfig, ScalingConfig
+from carril.train._locations import joined
 from carril.tune import _trainers
 from carril.tune._config import TuneConfig
 from carril.tune._space import Constants, constants_of, encode_space, paths_of
@@ -250,6 +251,7 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "own_directory": _own_directory(plan),
             "seed": plan.seed,
             "goes_on": goes_on,
+            "begins_anew": _begins_anew(plan),
             "resume_errored": resuming.errored or resuming.restart_errored,
             "restart_errored": resuming.restart_errored,
             "leave_unfinished": not resuming.unfinished,
@@ -273,6 +275,12 @@ def _recorded_space(plan: Plan) -> Any:
         return encode_space(plan.whole_space, plan.constants).node
     except ConfigError:  # what only this searcher understands
         return None
+
+
+def _begins_anew(plan: Plan) -> bool:
+    """As in Ray, a script that does not say `resume` starts new trials, unless `carril resume` runs it for this search."""
+    place = joined(spec.storage_path(plan.run_config), plan.name)
+    return spec.under_as_ray() and not again.begins(place)
 
 
 def is_class(trainable: Any) -> bool:

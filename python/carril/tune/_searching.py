@@ -198,6 +198,7 @@ class Searching:
         left = [*self._spare, *self._under_way.values()]
         return {
             "space": self._space,
+            "experiment": self._prefix,
             "suggested": sorted(self._ids.items()),
             "ended": sorted(self._heard),
             # Of the others nothing can be made again.
@@ -210,8 +211,9 @@ class Searching:
             return
         with open(place, encoding="utf-8") as file:
             state = json.load(file)
-        # It would suggest from the space that it was saved with.
-        if state.get("space", self._space) != self._space:
+        # It would suggest from the space that it was saved with, or knows the trials of an earlier search in this directory.
+        saved = state.get("space", self._space), state.get("experiment", self._prefix)
+        if saved != (self._space, self._prefix):
             return
         self._searcher.restore(os.path.join(os.path.dirname(place), state["state"]))
         self._saves = _PICKLES.index(state["state"]) + 1

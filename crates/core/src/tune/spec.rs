@@ -633,6 +633,9 @@ pub struct ExperimentSpec {
     /// Goes on with what the directory holds, also where it has finished.
     #[serde(default)]
     pub goes_on: bool,
+    /// Starts a new search beside what the directory holds, as Ray does where nothing says `resume`.
+    #[serde(default)]
+    pub begins_anew: bool,
     #[serde(default)]
     pub resume_errored: bool,
     /// Those that failed begin anew, whatever checkpoints they have.

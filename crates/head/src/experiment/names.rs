@@ -58,6 +58,11 @@ impl Names {
 pub(super) struct Directories(HashMap<String, u64>);
 
 impl Directories {
+    /// This one belongs to somebody.
+    pub fn reserve(&mut self, name: &str) {
+        self.0.entry(name.to_owned()).or_default();
+    }
+
     /// A name that no other trial has: the one that is wanted, or that with a number.
     pub fn take(&mut self, wanted: &str) -> String {
         let mut name = wanted.to_owned();

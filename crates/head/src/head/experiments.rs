@@ -5,7 +5,7 @@ use carril_core::tune::experiment::{ExperimentEvent, Verdict};
 use carril_core::tune::spec::ExperimentSpec;
 use carril_core::{Decision, PlacementRequest};
 use carril_proto::v1;
-use carril_types::{ErrorCode, Failure, Resources, RunId, Value};
+use carril_types::{ErrorCode, Failure, OtherConfig, Resources, RunId, Value};
 use tokio::sync::oneshot;
 
 use super::{Asker, Head};
@@ -40,8 +40,12 @@ impl Head {
     /// What can never run leaves no trace.
     fn checked_experiment(&self, request: &v1::ExperimentRequest) -> Result<ExperimentSpec, Failure> {
         let wrong = |text: String| Failure::new(ErrorCode::InvalidConfig, text);
-        let spec: ExperimentSpec = serde_json::from_str(&request.spec)
+        let mut spec: ExperimentSpec = serde_json::from_str(&request.spec)
             .map_err(|error| wrong(format!("the experiment's specification: {error}")))?;
+        if super::is_requeued(&request.environment) {
+            spec.run.other_config = OtherConfig::Warn;
+            spec.begins_anew = false;
+        }
         spec.run.check().map_err(|error| wrong(error.to_string()))?;
         spec.build(&constants_of(request), spec.seed).map_err(wrong)?;
         let one = PlacementRequest {
