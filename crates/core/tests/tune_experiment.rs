@@ -14,6 +14,7 @@ use carril_core::tune::search::{AnySearcher, Basic, BasicOptions};
 use carril_core::tune::space::{Domain, Node};
 use carril_core::tune::{Mode, TrialId};
 use carril_types::{Metrics, Resources, Value};
+use proptest::prelude::*;
 
 /// Carries out what the machine wants, in a world with so many places, and keeps a record of all of it.
 struct World {
@@ -708,4 +709,80 @@ fn an_answer_to_another_question_ends_the_experiment() {
     judged.tell(ExperimentEvent::Answered { question: asked, answer: Answer::Chosen(None) });
     assert!(matches!(judged.end, Some(ExperimentEnd::Failed(_))), "{:?}", judged.end);
     assert!(judged.running.is_empty());
+}
+
+/// A search as it is cut off after so many reports, and what its scheduler is.
+fn cut_off(kind: u8, samples: u64, reports: usize, losses: &[u64]) -> (World, impl Fn() -> Experiment) {
+    let machine = move || {
+        let options = HyperBandOptions { max_t: 4.0, reduction_factor: 2.0, ..HyperBandOptions::new(target()) };
+        let scheduler = match kind {
+            0 => AnyScheduler::HyperBand(HyperBand::new(options).unwrap()),
+            1 => AnyScheduler::HyperBand(HyperBand::for_bohb(options).unwrap()),
+            _ => AnyScheduler::Asha(Asha::new(AshaOptions { max_t: 4.0, ..AshaOptions::new(target()) }).unwrap()),
+        };
+        Experiment::new(ExperimentOptions::default(), Some(basic(samples)), Some(scheduler))
+    };
+    let mut world = World::new(3, machine());
+    for at in 0..reports {
+        let Some(trial) = world.running.get(at % 3).or(world.running.first()).copied() else { break };
+        world.report(trial.0, losses[at % losses.len()] as f64);
+    }
+    (world, machine)
+}
+
+/// The records that are left, as `recover` brings them back: every trial is made once, before all else that is said of it.
+fn with_found(world: &World, kept: &[bool]) -> Vec<(Record, Option<Metrics>)> {
+    let mut left = Vec::new();
+    for (at, record) in world.records.iter().enumerate() {
+        let is_kept = kept[at % kept.len()];
+        match record {
+            Record::Made { trial, config, .. } if !is_kept => {
+                left.push((Record::Found { trial: *trial, config: Some(config.clone()) }, None));
+            }
+            record if is_kept => left.push((record.clone(), None)),
+            _ => {}
+        }
+    }
+    left
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// WAITS-1, EXP-5.
+    #[test]
+    fn whatever_records_are_lost_a_search_that_resumes_comes_to_its_end(
+        kind in 0..3u8,
+        samples in 1..10u64,
+        reports in 0..60usize,
+        losses in prop::collection::vec(0..100u64, 1..12),
+        kept in prop::collection::vec(prop::bool::weighted(0.7), 1..60),
+        leaves_unfinished in prop::bool::weighted(0.2),
+    ) {
+        let (world, machine) = cut_off(kind, samples, reports, &losses);
+        let records = with_found(&world, &kept);
+        let over: Vec<TrialId> = records.iter().filter_map(|(record, _)| match record {
+            Record::Ended(ended) => Some(ended.trial),
+            _ => None,
+        }).collect();
+        let mut again = machine();
+        again.replay(records, BTreeMap::new(), Resuming { leaves_unfinished, ..Resuming::default() });
+        let mut again = World::new(3, again);
+        again.reports.resize(samples as usize, 0);
+        for (trial, reports) in world.reports.iter().enumerate() {
+            again.reports[trial] = *reports;
+        }
+        for at in 0..1_000 {
+            let Some(trial) = again.running.get(at % 3).or(again.running.first()).copied() else { break };
+            prop_assert!(!over.contains(&trial), "what has ended is not run again: {trial:?}");
+            again.report(trial.0, losses[at % losses.len()] as f64);
+        }
+        prop_assert_eq!(&again.end, &Some(ExperimentEnd::Finished("every trial has ended".into())));
+        prop_assert_eq!(again.machine.len() as u64, samples);
+        let mut ended: Vec<u64> = over.iter().map(|trial| trial.0).chain(again.ended()).collect();
+        ended.sort_unstable();
+        let distinct = { let mut all = ended.clone(); all.dedup(); all };
+        prop_assert_eq!(&ended, &distinct, "EXP-3: a trial ends once");
+        prop_assert!(leaves_unfinished || ended == (0..samples).collect::<Vec<_>>(), "{:?}", ended);
+    }
 }

@@ -99,6 +99,14 @@ pub trait Scheduler {
     /// Which of the trials that wait runs next, the oldest of them first in both lists. The one that is chosen is started.
     fn choose(&mut self, pending: &[TrialId], paused: &[TrialId]) -> Option<TrialId>;
 
+    /// The records of an earlier head have been replayed: nothing runs now, whatever they say.
+    fn on_replayed(&mut self) {}
+
+    /// Whether the trial may not run before others have come as far.
+    fn holds_back(&self, _trial: TrialId) -> bool {
+        false
+    }
+
     /// What the last event, or the last choice, decided about trials that wait. Taken and carried out before the next one.
     fn take_orders(&mut self) -> Vec<Order> {
         Vec::new()
@@ -206,6 +214,14 @@ impl Scheduler for AnyScheduler {
 
     fn choose(&mut self, pending: &[TrialId], paused: &[TrialId]) -> Option<TrialId> {
         self.inner_mut().choose(pending, paused)
+    }
+
+    fn on_replayed(&mut self) {
+        self.inner_mut().on_replayed();
+    }
+
+    fn holds_back(&self, trial: TrialId) -> bool {
+        self.inner().holds_back(trial)
     }
 
     fn take_orders(&mut self) -> Vec<Order> {

@@ -2,8 +2,11 @@
 //!
 //! A head may be killed between a decision and what comes of it. What was decided is decided again by the replay, so that it is known at
 //! the end which trials were stopping or pausing; `Begun` then does what was left undone.
+//!
+//! WAITS-1: also where records are lost, a trial without an end is pending, paused, or about to be by `Begun`, in one list at most, and
+//!   the scheduler has no trial that the experiment has given up: nobody waits for what will not come.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use carril_types::{Metrics, Value};
 
@@ -63,13 +66,36 @@ impl Experiment {
                 State::Pending if never_pauses && runs_ended.contains_key(&trial) => continue,
                 _ => !resuming.leaves_unfinished,
             };
+            let was_left = !goes_on && !matches!(one.state, State::Ended | State::Unfinished);
+            // It had come as far as it may for now, and the records of how it went on from there are lost.
+            let holds_back = goes_on && self.scheduler.as_ref().is_some_and(|scheduler| scheduler.holds_back(trial));
             one.exploit = None;
-            one.state = if goes_on { State::Pending } else { State::Ended };
-            if goes_on && !self.pending.contains(&trial) {
-                self.pending.push(trial);
+            one.state = match (goes_on, holds_back) {
+                (true, true) => State::Paused,
+                (true, false) => State::Pending,
+                (false, _) => State::Ended,
+            };
+            if was_left && let Some(scheduler) = &mut self.scheduler {
+                scheduler.on_trial_failed(trial);
             }
         }
+        self.list_waiting();
+        if let Some(scheduler) = &mut self.scheduler {
+            scheduler.on_replayed();
+        }
         self.runs_ended = runs_ended;
+    }
+
+    /// WAITS-1: the lists have who waits, in the order in which they came to wait.
+    fn list_waiting(&mut self) {
+        for (state, list) in [(State::Pending, &mut self.pending), (State::Paused, &mut self.paused)] {
+            list.retain(|trial| self.trials[trial.0 as usize].state == state);
+            let listed: BTreeSet<TrialId> = list.iter().copied().collect();
+            let all = (0..).map(TrialId).zip(&self.trials);
+            list.extend(
+                all.filter(|(trial, one)| one.state == state && !listed.contains(trial)).map(|(trial, _)| trial),
+            );
+        }
     }
 
     /// What a trial without an end had reported last, and whether the metric was ever among it.
@@ -118,6 +144,12 @@ impl Experiment {
                 one.resources = resources;
             }
             Record::Told { trial, result, others_wait } => {
+                // Who reports runs, also where the record that it was started is lost.
+                if matches!(self.trial(trial).state, State::Pending | State::Paused) {
+                    self.trial(trial).state = State::Running;
+                    self.pending.retain(|pending| *pending != trial);
+                    self.paused.retain(|paused| *paused != trial);
+                }
                 self.trial(trial).has_metric = true;
                 self.trial(trial).checkpoints = 1;
                 let decided = self.scheduler.as_mut().map(|scheduler| {

@@ -223,6 +223,15 @@ impl Scheduler for HyperBand {
         chosen
     }
 
+    /// A replay with lost records may have chosen other trials than were started.
+    fn on_replayed(&mut self) {
+        self.running.clear();
+    }
+
+    fn holds_back(&self, trial: TrialId) -> bool {
+        self.homes.get(&trial).is_some_and(|home| !self.brackets[*home].is_ready(trial))
+    }
+
     fn take_orders(&mut self) -> Vec<Order> {
         std::mem::take(&mut self.orders)
     }

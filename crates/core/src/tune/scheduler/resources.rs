@@ -214,6 +214,14 @@ impl Scheduler for ResourceChanging {
         self.base.choose(pending, paused)
     }
 
+    fn on_replayed(&mut self) {
+        self.base.on_replayed();
+    }
+
+    fn holds_back(&self, trial: TrialId) -> bool {
+        self.base.holds_back(trial)
+    }
+
     fn take_orders(&mut self) -> Vec<Order> {
         let orders = self.base.take_orders();
         for (trial, decision, _) in &orders {
