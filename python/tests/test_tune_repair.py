@@ -237,3 +237,33 @@ def test_a_damaged_record_is_named(storage: Path, tmp_path: Path) -> None:
         Tuner.restore(path, train)
     with pytest.raises((StorageError, ConfigError), match=r"experiment\.json"):
         search(storage, train)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"name": "x"}', b"\xff\x00 no JSON"])
+def test_the_damaged_record_of_a_trial_is_written_again(storage: Path, tmp_path: Path, content: bytes) -> None:
+    go = tmp_path / "go"
+
+    def train(config: dict[str, Any]) -> None:
+        latest = tune.get_checkpoint()
+        if latest is None:
+            tune.report({"loss": 1.0}, checkpoint=Checkpoint.from_dict({"x": config["x"]}))
+        if not go.exists():
+            raise ValueError("not yet")
+        assert latest is not None and latest.to_dict() == {"x": config["x"]}
+        tune.report({"loss": 0.5})
+
+    grid = Tuner(
+        train,
+        param_space={"x": tune.grid_search([0, 1])},
+        tune_config=TuneConfig(metric="loss", mode="min"),
+        run_config=RunConfig(name="search", storage_path=str(storage), verbose=0),
+    ).fit()
+    assert len(grid.errors) == 2
+    path = storage / "search"
+    records = sorted(path.glob("train_*/run.json"))
+    records[0].write_bytes(content)
+    go.touch()
+    again = Tuner.restore(path, train, resume_errored=True).fit()
+    assert not again.errors and [result.metrics["loss"] for result in again] == [0.5, 0.5], again.errors
+    assert json.loads(records[0].read_text())["status"] == "finished"
+    assert sorted(path.glob("train_*/run.json")) == records

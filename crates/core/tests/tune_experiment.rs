@@ -179,6 +179,26 @@ fn a_failed_trial_does_not_stop_the_others_unless_that_is_asked_for() {
 }
 
 #[test]
+fn a_trial_that_has_room_and_cannot_be_opened_has_failed_and_nobody_waits_for_it() {
+    let mut world = World::fifo(1, 2, ExperimentOptions::default());
+    world.leave(TrialId(0));
+    world.tell(ExperimentEvent::Refused { trial: TrialId(0), reason: "its files are damaged".into() });
+    world.finish(1);
+    assert_eq!(world.ended(), [0, 1]);
+    assert_eq!(world.end, Some(ExperimentEnd::Finished("every trial has ended".into())), "EXP-5");
+}
+
+#[test]
+fn a_metric_that_is_nearly_right_is_suggested() {
+    let metric = Some(("los".to_owned(), Mode::Min));
+    let mut world = World::fifo(1, 1, ExperimentOptions { metric, ..ExperimentOptions::default() });
+    world.report(0, 1.0);
+    world.finish(0);
+    let Some(ExperimentEnd::Failed(reason)) = world.end else { panic!("{:?}", world.end) };
+    assert!(reason.ends_with("reported `loss`; did you mean `loss`?"), "{reason}");
+}
+
+#[test]
 fn a_rule_stops_a_trial_at_the_report_that_meets_it_and_reports_before_that_need_not_ask() {
     let stop = vec![("training_iteration".to_owned(), 3.0)];
     let mut world = World::fifo(1, 1, ExperimentOptions { stop, ..ExperimentOptions::default() });

@@ -364,6 +364,12 @@ impl ExperimentRun {
             }
             // What ends while it waits has never run.
             ExperimentEvent::RunEnded { trial, .. } => drop(self.waiting.end(*trial)),
+            ExperimentEvent::Refused { trial, .. } => {
+                self.waiting.end(*trial);
+                if let Some(run) = self.trials[trial.0 as usize].run.take() {
+                    self.live.remove(&run);
+                }
+            }
             _ => {}
         }
         let commands = self.machine.on_event(event);

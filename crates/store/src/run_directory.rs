@@ -97,8 +97,10 @@ impl RunDirectory {
             Ok(()) if is_trial => return Ok(Self { path: path.to_owned(), record, behind: false }),
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-                let without_record = is_trial && !path.join("run.json").exists();
-                if !without_record {
+                // Of a trial the experiment knows what is needed: a record that is missing or damaged is written again.
+                if is_trial && RunRecord::read(path).is_none() {
+                    refuse_newer(&path.join("run.json"), RUN_FORMAT)?;
+                } else {
                     check_existing(path, location, &record, on_existing)?;
                 }
             }

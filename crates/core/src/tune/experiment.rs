@@ -17,7 +17,7 @@ mod restoring;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carril_types::{Metrics, Resources, Value, write_json};
+use carril_types::{Metrics, Resources, Value, near, write_json};
 
 pub use self::events::{
     Answer, EndedTrial, ExperimentCommand, ExperimentEnd, ExperimentEvent, Judged, Question, Record, RunEnd, Verdict,
@@ -240,6 +240,8 @@ impl Experiment {
     /// It cannot be run at all.
     fn on_refused(&mut self, trial: TrialId, reason: String, out: &mut Out) {
         self.submitted.remove(&trial);
+        // It may have had room, and only its files could not be opened: no run of it will end.
+        self.live.remove(&trial);
         self.fail_trial(trial, reason, out);
     }
 
@@ -380,7 +382,10 @@ impl Experiment {
             (None, words) if words.is_empty() => {
                 format!("no trial reported `{metric}`: trial {} reported nothing", trial.0)
             }
-            (None, words) => format!("no trial reported the metric `{metric}`: trial {} reported {words}", trial.0),
+            (None, words) => {
+                let meant = meant(metric, &last);
+                format!("no trial reported the metric `{metric}`: trial {} reported {words}{meant}", trial.0)
+            }
         })
     }
 
@@ -467,6 +472,13 @@ fn words_of(result: &Metrics) -> String {
     let own = result.0.iter().filter(|(name, _)| !carril_types::AUTOMATIC_FIELDS.contains(&name.as_str()));
     let names: Vec<String> = own.map(|(name, _)| format!("`{name}`")).collect();
     names.join(", ")
+}
+
+/// `; did you mean …`, where the user reported something whose name is nearly this one.
+fn meant(name: &str, result: &Metrics) -> String {
+    let own = result.0.iter().map(|(name, _)| name.as_str());
+    let own = own.filter(|name| !carril_types::AUTOMATIC_FIELDS.contains(name));
+    near(name, own).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
 }
 
 /// What was reported under this name, for a message.

@@ -4,7 +4,7 @@ use carril_types::{Metrics, Resources, Value};
 
 use super::{
     Decision, Experiment, ExperimentCommand, ExperimentEnd, Exploit, Judged, Out, Question, Record, Scheduler, State,
-    Stop, Verdict, shown, words_of,
+    Stop, Verdict, meant, shown, words_of,
 };
 use crate::tune::TrialId;
 use crate::tune::scheduler::Holding;
@@ -51,7 +51,10 @@ impl Experiment {
             self.told_missing = true;
             let text = match value {
                 Some(value) => format!("{}, which is no number: the search is about it", shown(&metric, value)),
-                None => format!("{} and no `{metric}`, which the search is about", words_of(result)),
+                None => {
+                    let meant = meant(&metric, result);
+                    format!("{} and no `{metric}`, which the search is about{meant}", words_of(result))
+                }
             };
             out.push(ExperimentCommand::Warn(format!("trial {} reported {text}", trial.0)));
         }
@@ -65,7 +68,7 @@ impl Experiment {
         let rules = self.options.stop.iter().filter(|_| is_first).map(|(name, _)| (name, "which `stop` is to look at"));
         let (name, why) = compared.chain(rules).find(|(name, _)| result.find(name).is_none())?;
         let words = Some(words_of(result)).filter(|words| !words.is_empty()).unwrap_or("nothing of its own".to_owned());
-        Some(format!("trial {} reported {words} and no `{name}`, {why}", trial.0))
+        Some(format!("trial {} reported {words} and no `{name}`, {why}{}", trial.0, meant(name, result)))
     }
 
     /// A scheduler decides nothing about a report without what it goes by; of the metric is told elsewhere.
