@@ -396,6 +396,9 @@ def read_blocks(descriptor: int, count: int) -> list[Block]:
     """The blocks in shared memory."""
 
 def write_blocks(descriptor: int, blocks: list[Block]) -> None: ...
+def trial_states() -> list[tuple[str, bool]]:
+    """The states of a trial by name, each with whether it is over, in the order in which they are told."""
+
 def is_experiment_live(record: str) -> bool | None:
     """Whether a head has the experiment of this `experiment.json`; None where no owner is recorded."""
 

@@ -185,7 +185,7 @@ def test_a_trial_that_was_stopped_early_looks_different(capsys: pytest.CaptureFi
     shows.trial(view(2, "unfinished", 0.9, 1))
     shows.finished(Summary("stopped", 7.25, "enough"))
     lines = shown(capsys)
-    assert lines[0] == "carril: `search` stopped: 2 of 3 trials done, 1 stopped early, 1 unfinished in 7.2 s: enough"
+    assert lines[0] == "carril: `search` stopped: 2 of 3 trials done, 1 stopped, 1 unfinished in 7.2 s: enough"
     assert [line.split()[1] for line in lines[2:5]] == ["terminated", "stopped", "unfinished"]
 
 
@@ -221,7 +221,7 @@ def test_trials_that_ended_before_this_start_count(capsys: pytest.CaptureFixture
     shows = console(total=4)
     shows.known([view(0, "terminated", 0.1), view(1, "error", 0.9)])
     shows.trial(view(2, "running", 0.5))
-    assert shows._view.facts()[:3] == ["2 of 4 trials done", "1 running", "1 failed"]
+    assert shows._view.facts()[:3] == ["2 of 4 trials done", "1 running", "1 error"]
     assert "loss 0.1" in shows._view.best()
     shows.settled([view(number, "terminated", 0.4 - number / 10) for number in range(4)])
     shows.finished(Summary("finished", 1.0))
@@ -271,7 +271,7 @@ def test_a_failure_is_told_at_once_and_only_the_first_ones(capsys: pytest.Captur
     ]
     shows.finished(Summary("finished", 1.0))
     lines = shown(capsys)
-    assert lines[0] == "carril: `search` finished: 5 trials done, 5 failed in 1.0 s"
+    assert lines[0] == "carril: `search` finished: 5 trials done, 5 error in 1.0 s"
     at = lines.index("  errors      /results/search/train_3f2a1_00000_0_x/error.txt")
     assert lines[at + 2 : at + 4] == [
         "              /results/search/train_3f2a1_00002_2_x/error.txt",
@@ -535,7 +535,7 @@ shows.interrupted(1)
 shows.finished(Summary("stopped", 1.0, "interrupted"))
 """
     terminal = terminals.start(SCRIPT + body, columns=100)
-    terminal.wait_for("1 failed")
+    terminal.wait_for("1 error")
     terminal.wait_for("error.txt")
     assert len(block(terminal)) == 6
     (scripts.directory / "seen").touch()
@@ -594,3 +594,16 @@ def test_a_storage_that_only_the_script_can_read_has_no_commands(capsys: pytest.
         lines = shown(capsys)
         assert f"  files       {path}" in lines
         assert len([line for line in lines if "carril tune" in line or "tensorboard" in line]) == commands
+
+
+def test_the_counts_add_up_to_the_trials_at_any_moment() -> None:
+    trials = Trials("loss", "min")
+    trials.put(view(0, "pending"))
+    before = trials.counts
+    trials.put(view(0, "running"))
+    # Whoever had begun to read sees the trial where it was, and not nowhere: TRIALS-3.
+    assert (before["pending"], before["running"]) == (1, 0)
+    assert (trials.counts["pending"], trials.counts["running"]) == (0, 1)
+    for number, status in [(1, "paused"), (2, "terminated"), (3, "stopped"), (4, "error"), (5, "unfinished")]:
+        trials.put(view(number, status))
+        assert sum(trials.counts.values()) == len(trials)

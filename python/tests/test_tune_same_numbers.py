@@ -66,7 +66,7 @@ def in_the_grid(grid: ResultGrid) -> dict[str, Row]:
     rows = {}
     for view in grid.views():
         loss = (view.metrics or {}).get("loss")
-        state = "failed" if view.status == "error" else view.status
+        state = view.status
         shown = "" if loss is None else words.value(float(loss))
         rows[view.name] = (state, f"{view.iterations}" if view.iterations else "", shown)
     return rows
@@ -81,7 +81,7 @@ def by_the_command(path: Path) -> tuple[dict[str, Row], str | None]:
     rows = {}
     for row in run("show", str(path)):
         loss = row.get("loss")
-        state = "failed" if row["trial/state"] == "error" else row["trial/state"]
+        state = row["trial/state"]
         reports = row["trial/iterations"]
         name = f"train_{row['trial/id']}"
         rows[name] = (state, f"{reports}" if reports else "", "" if loss is None else words.value(float(loss)))
@@ -156,14 +156,14 @@ def test_at_the_end_of_a_search(storage: Path, capsys: pytest.CaptureFixture[str
 def test_trials_that_fail_diverge_or_leave_the_metric_out(storage: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid = tuner(storage, odd=["", "nan", "fails", "lacks"]).fit()
     rows = check(storage / "search", capsys.readouterr().out, grid)
-    assert [row[0] for row in rows.values()].count("failed") == 1
+    assert [row[0] for row in rows.values()].count("error") == 1
     assert "nan" in [row[2] for row in rows.values()]
     with pytest.raises(NotFoundError, match="did you mean `loss`"):
         grid.get_best_result(metric="los")
     with pytest.raises(KeyError, match="did you mean `loss`"):
         grid[0].metrics["los"]  # type: ignore[index]
     html = grid._repr_html_()
-    assert html.count("<tr>") == 5 and "failed" in html and "best: loss" in html
+    assert html.count("<tr>") == 5 and "error" in html and "best: loss" in html
 
 
 def test_a_search_that_ends_without_its_metric_has_nothing_that_runs(

@@ -14,7 +14,7 @@ use carril_core::tune::experiment::{
 };
 use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
-use carril_store::{Differences, RECOVERED, Reached, Recovered, Storage};
+use carril_store::{Differences, RECOVERED, Reached, Recovered, Storage, TrialState};
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value, count, verb,
 };
@@ -213,7 +213,7 @@ impl ExperimentRun {
         for trial in self.resumed() {
             self.tell_made(trial);
             self.tell_reached(trial);
-            self.tell_state(trial, "pending", "an earlier head has left it");
+            self.tell_state(trial, TrialState::Pending.word(), "an earlier head has left it");
         }
         Ok(())
     }
@@ -451,10 +451,14 @@ impl ExperimentRun {
         self.disk.append(&line);
         match record {
             Record::Made { trial, .. } => self.tell_made(trial),
-            Record::Paused { trial, reason } => self.tell_state(trial, "paused", &reason),
+            Record::Paused { trial, reason } => self.tell_state(trial, TrialState::Paused.word(), &reason),
             Record::Exploited { trial, reason, .. } => {
-                let changed =
-                    v1::TrialChanged { trial: trial.0, state: "paused".into(), reason, made: Some(self.made(trial)) };
+                let changed = v1::TrialChanged {
+                    trial: trial.0,
+                    state: TrialState::Paused.word().into(),
+                    reason,
+                    made: Some(self.made(trial)),
+                };
                 self.tell(changed);
             }
             Record::Ended(ended) => {
@@ -471,15 +475,15 @@ impl ExperimentRun {
                     told.failure = None;
                 }
                 let state = match &ended.error {
-                    Some(_) => "error",
-                    None if ended.early => "stopped",
-                    None => "terminated",
+                    Some(_) => TrialState::Error,
+                    None if ended.early => TrialState::Stopped,
+                    None => TrialState::Terminated,
                 };
                 if ended.error.is_some() {
                     told.status = "failed".into();
                 }
                 told.headline = ended.error.clone().unwrap_or_else(|| ended.reason.clone());
-                self.tell_state(ended.trial, state, &told.headline.clone());
+                self.tell_state(ended.trial, state.word(), &told.headline.clone());
                 self.tell_of_trial(ended.trial, told);
             }
             _ => {}
@@ -551,11 +555,11 @@ impl ExperimentRun {
 
     pub fn on_waits(&mut self, trial: TrialId, reason: &str) {
         self.waiting.begin(trial, reason);
-        self.tell_state(trial, "pending", reason);
+        self.tell_state(trial, TrialState::Pending.word(), reason);
     }
 
     pub fn on_started(&mut self, trial: TrialId) {
-        self.tell_state(trial, "running", "");
+        self.tell_state(trial, TrialState::Running.word(), "");
     }
 
     /// Something was told of the run of a trial.

@@ -37,6 +37,13 @@ pub fn is_experiment_live(record: &str) -> Option<bool> {
     Some(summary.is_live() == Some(true))
 }
 
+/// The states of a trial by name, each with whether it is over, in the order in which they are told.
+#[pyfunction]
+pub fn trial_states() -> Vec<(&'static str, bool)> {
+    let states = carril_store::TrialState::ALL.map(|state| (state.word(), state.is_over()));
+    states.into_iter().chain([(carril_store::UNFINISHED, false)]).collect()
+}
+
 #[pymethods]
 impl Storage {
     #[new]

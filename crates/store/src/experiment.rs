@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use carril_types::{Metrics, ScoreOrder, Value};
 
 pub use self::recover::{RECOVERED, Reached, Recovered, recover};
-pub use self::trial::{Trial, TrialState};
+pub use self::trial::{Trial, TrialState, UNFINISHED};
 use crate::error::StoreError;
 use crate::experiment_files::{CLOSED, EXPERIMENT, LEASE, OPENED, RESUMED, TRIALS};
 use crate::last_report::{RESULTS, last_report};

@@ -46,7 +46,8 @@ pub use differences::Differences;
 pub use epoch::{is_current, take_epoch};
 pub use error::StoreError;
 pub use experiment::{
-    Experiment, ExperimentStatus, ExperimentSummary, RECOVERED, Reached, Recovered, Trial, TrialState, recover,
+    Experiment, ExperimentStatus, ExperimentSummary, RECOVERED, Reached, Recovered, Trial, TrialState, UNFINISHED,
+    recover,
 };
 pub use experiment_files::{
     CLOSED, EXPERIMENT, EXPERIMENT_FORMAT, Existing, ExperimentFiles, ExperimentRecord, Lines, OPENED, RESUMED, TRIALS,

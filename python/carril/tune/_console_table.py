@@ -9,7 +9,7 @@ from html import escape
 
 from carril.train import _console_text as words
 from carril.train._console_view import coloured
-from carril.tune._console_trials import WORDS, Trials, TrialView, parameter_text, shared_prefix
+from carril.tune._console_trials import Trials, TrialView, parameter_text, shared_prefix
 from carril.tune._stored import flat_parameters, look_up
 
 _SPACE = "  "
@@ -69,10 +69,6 @@ class Table:
     left_out: int
 
 
-def state_of(trial: TrialView) -> str:
-    return WORDS.get(trial.status, trial.status)
-
-
 def _named(columns: Columns | None, otherwise: Sequence[str]) -> dict[str, str]:
     if columns is None:
         return {name: name for name in otherwise}
@@ -115,7 +111,7 @@ def table_of(trials: Trials, options: TableOptions, rows: int, width: int | None
     ]
     columns = [
         _Column("trial", [words.one_line(trial.name) for trial in shown], 0, to_the_right=False),
-        _Column("state", [state_of(trial) for trial in shown], 1, to_the_right=False),
+        _Column("state", [trial.status for trial in shown], 1, to_the_right=False),
         *parameters,
         column(
             _own_title("training_iteration", options),

@@ -5,6 +5,7 @@ a moment old is put right by the next one.
 
 TRIALS-1: neither a change nor a look goes through all trials; a change costs one insertion into a sorted list.
 TRIALS-2: of a trial that has ended only what can be shown is kept.
+TRIALS-3: `counts` at any moment add up to the trials that there are.
 """
 
 import math
@@ -14,14 +15,13 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
+from carril._native import trial_states
 from carril.train import _console_text as words
 from carril.tune._stored import flat_parameters, look_up
 
 # In the order in which they are told.
-STATES = ("running", "paused", "pending", "terminated", "stopped", "error", "unfinished")
-# What a person reads for a state of the files.
-WORDS = {"error": "failed"}
-OVER = ("terminated", "stopped", "error")
+STATES = tuple(state for state, _ in trial_states())
+OVER = tuple(state for state, is_over in trial_states() if is_over)
 _PENDING_SHOWN = 2
 _LATEST_KEPT = 20
 _METRICS_KNOWN = 50
@@ -106,9 +106,11 @@ class Trials:
         """A trial that is new, or has changed."""
         before = self._views.get(view.number)
         view = self._with_metric(before, view)
-        self.counts[view.status] = self.counts.get(view.status, 0) + 1
+        # Replaced as a whole: who reads it meanwhile finds every trial in one state, also one that is just starting.
+        counts = {**self.counts, view.status: self.counts.get(view.status, 0) + 1}
         if before is not None:
-            self.counts[before.status] -= 1
+            counts[before.status] -= 1
+        self.counts = counts
         if before is None or view.config is not before.config:
             self._notice_parameters(view.config)
         if view.metrics and (before is None or not before.metrics):

@@ -11,14 +11,12 @@ from html import escape
 from carril.train import _console_text as words
 from carril.train._console_view import View
 from carril.tune._console_table import TableOptions, html_of_table, lines_of, table_of
-from carril.tune._console_trials import OVER, WORDS, Trials, parameter_text, shared_prefix
+from carril.tune._console_trials import OVER, Trials, parameter_text, shared_prefix
 from carril.tune._stored import flat_parameters, look_up
 
 _SECONDS_OF_A_PICTURE = 0.1
 # Lines of a terminal that are left to what the trials print.
 _LEFT_FREE = 4
-# In a count, where the word alone could be that of the experiment.
-_COUNTED = {**WORDS, "stopped": "stopped early"}
 
 
 class ExperimentView(View):
@@ -37,18 +35,19 @@ class ExperimentView(View):
 
     def facts(self) -> list[str]:
         """How many trials are in which state; while they run, when they will be done."""
+        # One picture of them: a trial that starts meanwhile is in one of its states.
         counts = self.trials.counts
-        done = self.done
+        done = _done(counts)
         # A search that has made more trials than it was asked for now has those.
         total = max(self.total, len(self.trials)) if self.total else None
         of = f"{done:,} of {words.count(total, 'trial')}" if total else words.count(done, "trial")
-        states = [f"{counts[state]:,} {_COUNTED.get(state, state)}" for state in counts if counts[state]]
+        states = [f"{counts[state]:,} {state}" for state in counts if counts[state]]
         facts = [f"{of} done", *(state for state in states if not state.endswith(" terminated"))]
         return [*facts, *self.outlook()] if self.state == "running" else facts
 
     @property
     def done(self) -> int:
-        return sum(self.trials.counts[state] for state in OVER)
+        return _done(self.trials.counts)
 
     def outlook(self) -> list[str]:
         """How long a trial takes, and when the last one will be done, as far as what has happened tells."""
@@ -128,6 +127,10 @@ class ExperimentView(View):
         best = self.best()
         told = f"<br>best: {escape(best)}" if best else ""
         return html_of(self).removesuffix("</div>") + f"{told}{self.html_table()}</div>"
+
+
+def _done(counts: dict[str, int]) -> int:
+    return sum(counts[state] for state in OVER)
 
 
 def _duration(seconds: float) -> str:

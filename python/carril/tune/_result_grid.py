@@ -202,7 +202,7 @@ class ResultGrid:
         return iter(self._results)
 
     def __repr__(self) -> str:
-        return f"ResultGrid({len(self)} trials, {self.num_errors} failed, path={self._path!r})"
+        return f"ResultGrid({len(self)} trials, {self.num_errors} error, path={self._path!r})"
 
     def views(self) -> "list[TrialView]":
         """The trials as a table shows them."""

@@ -3,7 +3,7 @@
 //! TFIT-1: `fit` returns only when the search has ended.
 //! TFIT-2: a head that dies is started again, and the search goes on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use carril_client::hash_of;
@@ -401,7 +401,9 @@ impl Fit {
 struct Trials {
     metric: Option<(String, Mode)>,
     names: BTreeMap<u64, String>,
-    running: std::collections::BTreeSet<u64>,
+    running: BTreeSet<u64>,
+    /// Made, and not running: whatever they wait for.
+    waiting: BTreeSet<u64>,
     ended: u64,
     failed: u64,
     best: Option<(f64, u64)>,
@@ -410,8 +412,8 @@ struct Trials {
 
 impl Trials {
     fn new(metric: Option<(String, Mode)>) -> Self {
-        let (names, running) = Default::default();
-        Self { metric, names, running, ended: 0, failed: 0, best: None, last_line: Instant::now() }
+        let (names, running, waiting) = Default::default();
+        Self { metric, names, running, waiting, ended: 0, failed: 0, best: None, last_line: Instant::now() }
     }
 
     fn take(&mut self, console: &mut Console, kind: Kind) {
@@ -440,13 +442,20 @@ impl Trials {
             self.names.insert(changed.trial, made.name);
         }
         match changed.state.as_str() {
-            "running" => drop(self.running.insert(changed.trial)),
+            "stopping" => {}
+            "running" => {
+                self.waiting.remove(&changed.trial);
+                self.running.insert(changed.trial);
+            }
             "terminated" | "stopped" | "error" => {
+                self.waiting.remove(&changed.trial);
                 self.running.remove(&changed.trial);
                 self.ended += 1;
             }
-            "stopping" => {}
-            _ => drop(self.running.remove(&changed.trial)),
+            _ => {
+                self.running.remove(&changed.trial);
+                self.waiting.insert(changed.trial);
+            }
         }
     }
 
@@ -486,6 +495,9 @@ impl Trials {
     fn summary(&self) -> String {
         let mut facts =
             vec![format!("{} ended", count(self.ended, "trial")), format!("{} running", self.running.len())];
+        if !self.waiting.is_empty() {
+            facts.push(format!("{} waiting", self.waiting.len()));
+        }
         if self.failed > 0 {
             facts.push(format!("{} failed", self.failed));
         }

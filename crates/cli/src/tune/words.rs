@@ -1,6 +1,6 @@
 //! Numbers, values and times in the form for people.
 
-use carril_store::{Experiment, Trial, TrialState};
+use carril_store::{Experiment, Trial, TrialState, UNFINISHED};
 use carril_types::Value;
 
 /// A text longer than this is cut in a cell.
@@ -73,22 +73,14 @@ pub fn duration(seconds: f64) -> String {
 
 /// The state of a trial in a word; what has not ended when the experiment has is unfinished.
 pub fn state_word(trial: &Trial, is_live: bool) -> &'static str {
-    match trial.state {
-        TrialState::Pending if is_live => "pending",
-        TrialState::Running if is_live => "running",
-        TrialState::Paused if is_live => "paused",
-        TrialState::Pending | TrialState::Running | TrialState::Paused => "unfinished",
-        TrialState::Stopped => "stopped",
-        TrialState::Terminated => "terminated",
-        TrialState::Error => "error",
-    }
+    if is_live || trial.state.is_over() { trial.state.word() } else { UNFINISHED }
 }
 
 /// The same in a sentence: `is running`, `failed`.
 pub fn stands(trial: &Trial, is_live: bool) -> String {
-    match state_word(trial, is_live) {
-        "error" => "failed".to_owned(),
-        word => format!("is {word}"),
+    match trial.state {
+        TrialState::Error => "failed".to_owned(),
+        _ => format!("is {}", state_word(trial, is_live)),
     }
 }
 

@@ -3,7 +3,7 @@
 use carril_core::tune::TrialId;
 use carril_core::tune::experiment::{EndedTrial, Record};
 use carril_proto::v1;
-use carril_store::RECOVERED;
+use carril_store::{RECOVERED, TrialState};
 use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
 
 use super::names::Names;
@@ -92,7 +92,8 @@ pub(super) fn line_of(
         }
         Record::Chosen { .. } | Record::ExploitRefused { .. } | Record::Found { .. } => {}
         Record::Ended(EndedTrial { reason, error, by_scheduler, early, .. }) => {
-            put("status", text(if error.is_some() { "error" } else { "terminated" }));
+            let state = if error.is_some() { TrialState::Error } else { TrialState::Terminated };
+            put("status", text(state.word()));
             put("reason", text(reason));
             if let Some(known) = known {
                 put("metrics", Value::Map(known.metrics.clone()));

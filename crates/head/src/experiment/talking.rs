@@ -3,6 +3,7 @@
 use carril_core::tune::TrialId;
 use carril_core::tune::experiment::{Answer, Judged, Question};
 use carril_proto::v1;
+use carril_store::TrialState;
 use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
 
 use super::ExperimentRun;
@@ -27,7 +28,12 @@ impl ExperimentRun {
 
     pub(super) fn tell_made(&mut self, trial: TrialId) {
         let made = Some(self.made(trial));
-        self.tell(v1::TrialChanged { trial: trial.0, state: "pending".into(), reason: String::new(), made });
+        self.tell(v1::TrialChanged {
+            trial: trial.0,
+            state: TrialState::Pending.word().into(),
+            reason: String::new(),
+            made,
+        });
     }
 
     pub(super) fn made(&self, trial: TrialId) -> v1::TrialMade {

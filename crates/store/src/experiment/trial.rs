@@ -17,6 +17,37 @@ pub enum TrialState {
     Error,
 }
 
+/// The word for a trial that has not ended when its experiment has: no event says so.
+pub const UNFINISHED: &str = "unfinished";
+
+impl TrialState {
+    /// In the order in which they are told: first what goes on, then what is over.
+    pub const ALL: [TrialState; 6] = [
+        TrialState::Running,
+        TrialState::Paused,
+        TrialState::Pending,
+        TrialState::Terminated,
+        TrialState::Stopped,
+        TrialState::Error,
+    ];
+
+    /// The one spelling of the state: in events, in files, on the screen and in commands.
+    pub const fn word(self) -> &'static str {
+        match self {
+            TrialState::Pending => "pending",
+            TrialState::Running => "running",
+            TrialState::Paused => "paused",
+            TrialState::Terminated => "terminated",
+            TrialState::Stopped => "stopped",
+            TrialState::Error => "error",
+        }
+    }
+
+    pub fn is_over(self) -> bool {
+        matches!(self, TrialState::Terminated | TrialState::Stopped | TrialState::Error)
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Trial {
     pub number: u64,
