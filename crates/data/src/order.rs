@@ -77,11 +77,26 @@ pub struct Piece {
     pub end: Option<u64>,
     /// How many rows of what comes out were taken before.
     pub taken: u64,
+    /// Where what is wanted of it ends, if it does so before the end.
+    pub stop: Option<Stop>,
+}
+
+/// A place in what comes out of a piece: behind so many of its rows, and so many rows of what comes out of the chunk after them. Those that
+/// were taken before do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub done: u64,
+    pub rows: u64,
 }
 
 impl Piece {
     pub fn rows(&self) -> Option<u64> {
         self.end.map(|end| end - self.begin)
+    }
+
+    /// Whether it can be dealt in parts: what was begun, or is read by another from some row on, is made again as a whole.
+    fn is_whole(&self) -> bool {
+        self.taken == 0 && self.stop.is_none()
     }
 
     /// The first `rows` of it, and the rest.
@@ -136,6 +151,10 @@ pub struct Segment {
     /// Whether the ranks dealt again among themselves.
     pub is_round: bool,
     pub ranks: Vec<Position>,
+    /// Of a round: how far each rank had come in it when the checkpoint was made that was resumed from, where some had not come to its end and
+    /// others were in a later round already. What lies between is dealt by the next segment that is no round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Position>,
 }
 
 /// What is left of an epoch.
@@ -144,6 +163,8 @@ pub struct Left {
     pub pieces: Vec<Piece>,
     /// Of the rows that come out of them those that were handed over, by their numbers.
     holes: Vec<Range<u64>>,
+    /// What ranks have left of earlier rounds, which nobody was dealt in this one.
+    aside: Vec<Piece>,
     rounds: usize,
     /// In the last round nobody was handed anything.
     is_stuck: bool,
@@ -216,7 +237,14 @@ impl Order {
                 _ => {
                     room = self.window.saturating_sub(bytes);
                     let key = permuted.then(|| random.next());
-                    pieces.push(Piece { units: vec![unit], key, begin: 0, end: rows.filter(|_| counted), taken: 0 });
+                    pieces.push(Piece {
+                        units: vec![unit],
+                        key,
+                        begin: 0,
+                        end: rows.filter(|_| counted),
+                        taken: 0,
+                        stop: None,
+                    });
                 }
             }
         }
@@ -229,15 +257,15 @@ impl Order {
         before.iter().fold(whole, |left, segment| self.behind(left, segment))
     }
 
-    /// How what is left is dealt to so many ranks.
-    pub fn deal_of(&self, left: &Left, world: usize, deals_rest: bool) -> Deal {
+    /// How what is left is dealt to so many ranks, which deal again what they have left when the first of them has no more, or do not.
+    pub fn deal_of(&self, left: &Left, world: usize, deals_rest: bool, is_in_rounds: bool) -> Deal {
         let counted = left.pieces.iter().map(Piece::rows).sum::<Option<u64>>();
         let is_little = match counted {
             Some(rows) => rows <= self.chunk.saturating_mul(world as u64),
-            None => left.pieces.iter().filter(|piece| piece.taken == 0).count() < world,
+            None => left.pieces.iter().filter(|piece| piece.is_whole()).count() < world,
         };
         let is_equal = self.keeps_rows && counted.is_some();
-        let is_striped = world > 1 && !deals_rest && !is_equal;
+        let is_striped = world > 1 && (is_in_rounds || !deals_rest) && !is_equal;
         let is_striped = is_striped && (is_little || left.is_stuck || left.rounds >= ROUNDS);
         Deal { deals_rest, stripes: is_striped || !left.holes.is_empty() }
     }
@@ -269,17 +297,62 @@ impl Order {
         let ranks = &segment.ranks;
         let rounds = left.rounds + usize::from(segment.is_round);
         let is_stuck = segment.is_round && ranks.iter().all(|position| position.own == 0);
-        if segment.deal.stripes {
-            let (pieces, holes) = self.behind_stripes(left, ranks);
-            return Left { pieces, holes, rounds, is_stuck };
+        let mut aside = left.aside;
+        let (mut pieces, holes) = match segment.deal.stripes {
+            true => self.behind_stripes(left.pieces, left.holes, ranks),
+            false => {
+                let (shares, rest) = self.deal(left.pieces, ranks.len(), segment.deal.deals_rest);
+                for ((share, from), to) in shares.iter().zip(&segment.behind).zip(ranks) {
+                    aside.extend(self.between(share.clone(), *from, *to));
+                }
+                let unread = shares.into_iter().zip(ranks).flat_map(|(share, position)| self.after(share, *position));
+                (unread.chain(rest).collect(), Vec::new())
+            }
+        };
+        if !segment.is_round {
+            pieces.append(&mut aside);
         }
-        let (shares, rest) = self.deal(left.pieces, ranks.len(), segment.deal.deals_rest);
-        let unread = shares.into_iter().zip(ranks).flat_map(|(share, position)| self.after(share, *position));
-        Left { pieces: unread.chain(rest).collect(), holes: Vec::new(), rounds, is_stuck }
+        Left { pieces, holes, aside, rounds, is_stuck }
+    }
+
+    /// What lies in a share between two positions.
+    fn between(&self, mut share: Vec<Piece>, from: Position, to: Position) -> Vec<Piece> {
+        if from == to {
+            return Vec::new();
+        }
+        share.truncate((to.pieces as usize).saturating_add(1));
+        if share.len() as u64 > to.pieces {
+            let Some(mut last) = share.pop() else { return Vec::new() };
+            match (self.keeps_rows, last.end) {
+                (true, Some(end)) => last.end = Some(end.min(last.begin + to.done + to.rows)),
+                _ => last.stop = Some(Stop { done: to.done, rows: to.rows }),
+            }
+            share.push(last);
+        }
+        let mut pieces = self.after(share, from);
+        if let Some(last) = pieces.pop() {
+            match last.stop {
+                // Only the chunk in which it ends has to stay whole.
+                Some(Stop { done, rows }) if done > 0 && last.end.is_some() => {
+                    let (first, chunk) = Piece { stop: None, ..last }.split(done);
+                    let end = chunk.end.map(|end| end.min(chunk.begin.saturating_add(self.chunk)));
+                    let stop = Some(Stop { done: 0, rows });
+                    pieces.extend([first, Piece { end, taken: 0, stop, ..chunk }]);
+                }
+                _ => pieces.push(last),
+            }
+        }
+        pieces.retain(|piece| piece.rows() != Some(0));
+        pieces
     }
 
     /// From the rank on that has come least far, without what the others were handed behind that.
-    fn behind_stripes(&self, left: Left, ranks: &[Position]) -> (Vec<Piece>, Vec<Range<u64>>) {
+    fn behind_stripes(
+        &self,
+        pieces: Vec<Piece>,
+        holes: Vec<Range<u64>>,
+        ranks: &[Position],
+    ) -> (Vec<Piece>, Vec<Range<u64>>) {
         let world = ranks.len() as u64;
         // How many rows lie, without the old holes, before the place that a rank has come to.
         let reached = |rank: usize| match ranks[rank].own {
@@ -287,14 +360,14 @@ impl Order {
             ALL => u64::MAX,
             own => (own - 1) * world + rank as u64 + 1,
         };
-        let Some(least) = (0..ranks.len()).min_by_key(|rank| reached(*rank)) else { return (left.pieces, left.holes) };
+        let Some(least) = (0..ranks.len()).min_by_key(|rank| reached(*rank)) else { return (pieces, holes) };
         let (begin, end) =
             (reached(least), (0..ranks.len()).map(reached).filter(|at| *at < u64::MAX).max().unwrap_or(0));
         if begin == u64::MAX {
             return (Vec::new(), Vec::new());
         }
         // With the old holes.
-        let mut old = left.holes.into_iter().peekable();
+        let mut old = holes.into_iter().peekable();
         let mut row = 0;
         let mut numbered = 0;
         let mut first = None;
@@ -325,7 +398,7 @@ impl Order {
             }
             (row, numbered) = (row + 1, numbered + 1);
         }
-        (self.after(left.pieces, if begin == 0 { Position::default() } else { ranks[least] }), holes)
+        (self.after(pieces, if begin == 0 { Position::default() } else { ranks[least] }), holes)
     }
 
     /// What is left of a share behind a position.
@@ -337,15 +410,25 @@ impl Order {
         } else {
             first.begin += position.done;
             first.taken = if position.done > 0 { position.rows } else { first.taken + position.rows };
+            if let Some(stop) = &mut first.stop {
+                let passed = if stop.done == position.done { position.rows } else { 0 };
+                *stop = Stop { done: stop.done.saturating_sub(position.done), rows: stop.rows.saturating_sub(passed) };
+            }
         }
         let mut begun = vec![first];
         if begun[0].taken > 0 && begun[0].rows().is_some_and(|rows| rows > self.chunk) {
             // Only the chunk that was begun has to stay whole.
             let taken = std::mem::take(&mut begun[0].taken);
             let (chunk, rest) = begun.remove(0).split(self.chunk);
-            begun.extend([Piece { taken, ..chunk }, rest]);
+            match rest.stop {
+                Some(stop) if stop.done < self.chunk => begun.push(Piece { taken, ..chunk }),
+                stop => {
+                    let stop = stop.map(|stop| Stop { done: stop.done - self.chunk, ..stop });
+                    begun.extend([Piece { taken, stop: None, ..chunk }, Piece { stop, ..rest }]);
+                }
+            }
         }
-        begun.retain(|piece| piece.rows() != Some(0));
+        begun.retain(|piece| piece.rows() != Some(0) && piece.stop != Some(Stop { done: 0, rows: 0 }));
         begun.into_iter().chain(left).collect()
     }
 }
@@ -361,7 +444,7 @@ fn spread(pieces: Vec<Piece>, world: usize) -> Vec<Piece> {
     for mut piece in pieces {
         // Equally long, so that no rank gets the long ones and another the short ones.
         let length = piece.rows().map_or(u64::MAX, |rows| rows.div_ceil(rows.div_ceil(most).max(1)));
-        while piece.taken == 0 && piece.rows().is_some_and(|rows| rows > length) {
+        while piece.is_whole() && piece.rows().is_some_and(|rows| rows > length) {
             let (first, after) = piece.split(length);
             parts.push(first);
             piece = after;
@@ -392,8 +475,7 @@ fn deal(pieces: Vec<Piece>, world: usize, deals_rest: bool) -> (Vec<Vec<Piece>>,
         if missing == 0 && rank < world - 1 {
             (rank, missing) = (rank + 1, each(rank + 1));
         }
-        if piece.taken > 0 {
-            // What was begun is made again as a whole: it cannot be cut.
+        if !piece.is_whole() {
             missing = missing.saturating_sub(there);
             shares[rank].push(piece);
         } else if missing == 0 {

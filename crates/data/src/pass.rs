@@ -125,7 +125,7 @@ impl Pass {
         let order =
             Order { shuffle: spec.shuffle, seed: spec.seed, window, keeps_rows, chunk: chunk.unwrap_or(u64::MAX) };
         let left = order.left(pipeline.source.units(), spec.epoch, &part.before);
-        let deal = order.deal_of(&left, part.world, part.deals_rest);
+        let deal = order.deal_of(&left, part.world, part.deals_rest, part.is_in_rounds);
         let is_empty = left.pieces.is_empty();
         let Share { pieces, stripe, rest } = order.share(left, deal, part.world, part.rank);
         let budget = spec.budget.max(SMALLEST_BUDGET);

@@ -62,6 +62,7 @@ pub(crate) fn in_hand(piece: &Piece, source: &dyn Source) -> u64 {
 pub(crate) fn read(reading: &Reading, piece: &Piece, hands: usize, give: &mut Give<'_>) -> Result<(), DataError> {
     let Pipeline { source, transforms } = &reading.pipeline;
     let mut change = Change { reading, piece, untaken: Wanted { skip: piece.taken, left: None }, done: 0, give };
+    change.begin_chunk();
     match (piece.key, piece.end) {
         // Counted rows are permuted first: only the part that is wanted is transformed.
         (Some(key), Some(end)) => {
@@ -99,7 +100,20 @@ struct Change<'a, 'b> {
 }
 
 impl Change<'_, '_> {
+    /// In the chunk in which what is wanted ends, only so many rows are.
+    fn begin_chunk(&mut self) -> Flow {
+        match self.piece.stop {
+            Some(stop) if self.done > stop.done => return Flow::Stop,
+            Some(stop) if self.done == stop.done && self.untaken.left.is_none() => self.untaken.left = Some(stop.rows),
+            _ => {}
+        }
+        Flow::Continue
+    }
+
     fn carry_out(&mut self, chunk: RecordBatch) -> Result<Flow, DataError> {
+        if self.begin_chunk() == Flow::Stop {
+            return Ok(Flow::Stop);
+        }
         let rows = chunk.num_rows() as u64;
         let transforms = &self.reading.pipeline.transforms;
         let flow = match self.reading.mixed_by {
@@ -121,8 +135,8 @@ impl Change<'_, '_> {
 
     fn hand_over(&mut self, block: RecordBatch) -> Result<Flow, DataError> {
         match self.untaken.part(block) {
-            (_, Some(block)) => (self.give)(self.done, block),
-            (_, None) => Ok(Flow::Continue),
+            (flow, Some(block)) => Ok(flow.and((self.give)(self.done, block)?)),
+            (flow, None) => Ok(flow),
         }
     }
 }

@@ -118,6 +118,7 @@ struct Which {
     before: Vec<Segment>,
     world: usize,
     rank: usize,
+    is_in_rounds: bool,
 }
 
 impl Shard {
@@ -232,7 +233,7 @@ impl Shard {
 
     fn own_pass(&self, cut: Cut, epoch: u64, rules: Rules, before: Vec<Segment>) -> Pass {
         let ShardOptions { world, rank, .. } = self.options;
-        self.pass(cut, Which { epoch, rules, before, world, rank })
+        self.pass(cut, Which { epoch, rules, before, world, rank, is_in_rounds: self.is_in_rounds() })
     }
 
     fn pass(&self, cut: Cut, which: Which) -> Pass {
@@ -254,7 +255,7 @@ impl Shard {
             before: which.before,
             deals_rest: deals_rest || uneven != Uneven::Drop,
             has_successor: true,
-            is_in_rounds: self.is_in_rounds(),
+            is_in_rounds: which.is_in_rounds,
         };
         Pass::of_part(self.pipeline.clone(), &spec, part)
     }
@@ -263,7 +264,8 @@ impl Shard {
         let is_last = pass.is_counted || pass.deal.stripes || !self.is_in_rounds();
         let epoch = self.state().epoch + 1;
         let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        if ahead.is_none() && is_last && pass.is_read() {
+        let is_whole = !self.state().is_begun_later(epoch);
+        if ahead.is_none() && is_last && is_whole && pass.is_read() {
             let pass = self.own_pass(cut, epoch, self.rules(cut), Vec::new());
             *ahead = Some(Ahead { epoch, cut, pass });
         }
@@ -383,7 +385,9 @@ impl Epoch {
                 self.is_over = true;
                 self.dropped = if self.cut.drop_last { self.pass.unused() } else { 0 };
                 if self.is_current() {
-                    self.shard.state().end_epoch();
+                    let mut state = self.shard.state();
+                    state.position = self.last.end();
+                    state.end_epoch();
                 }
                 Ok(NextBatch::Ended)
             }
@@ -406,8 +410,9 @@ impl Epoch {
 
     /// One ahead of what is handed over, so that nobody begins a step that another rank will not make.
     fn agree(&mut self, patience: Duration) -> Result<Step, DataError> {
-        let is_dropped = self.shard.options.uneven == Uneven::Drop;
         loop {
+            // Whoever is filled up is so when nothing is dealt again any more.
+            let is_dropped = self.shard.options.uneven == Uneven::Drop || self.is_dealt_again();
             if self.is_ending {
                 match self.end_round(patience)? {
                     Some(step) => return Ok(step),
@@ -469,6 +474,11 @@ impl Epoch {
         self.board.as_mut().expect("ranks agree only where there is a board")
     }
 
+    /// Whether what ranks have left when the first of them has no more is dealt again.
+    fn is_dealt_again(&self) -> bool {
+        self.shard.is_in_rounds() && !self.pass.is_counted && !self.pass.deal.stripes
+    }
+
     /// When all ranks have come here, they deal again what they have left. Nothing when there is another round.
     fn end_round(&mut self, patience: Duration) -> Result<Option<Step>, DataError> {
         let last = self.last.end();
@@ -482,21 +492,21 @@ impl Epoch {
         if let Slot::Batch((batch, _)) = &self.slot {
             cut_off += batch.num_rows() as u64;
         }
-        if self.pass.deal.stripes || !self.shard.is_in_rounds() {
+        if !self.is_dealt_again() {
             self.left_out = cut_off + if self.cut.drop_last { 0 } else { self.pass.unused() };
             return Ok(Some(Step::Ended));
         }
-        self.before.push(Segment { deal: self.pass.deal, is_round: true, ranks });
+        self.before.push(Segment { deal: self.pass.deal, is_round: true, ranks, behind: Vec::new() });
         self.pass = self.shard.own_pass(self.cut, self.epoch, self.rules, self.before.clone());
         if self.is_current() {
             let mut state = self.shard.state();
             (state.before, state.deal, state.position) = (self.before.clone(), self.pass.deal, Position::default());
         }
+        (self.number, self.last) = (0, Trail::default());
         if self.pass.is_empty {
             return Ok(Some(Step::Ended));
         }
         self.board = self.shard.open_board(self.epoch, &self.before)?;
-        (self.number, self.last) = (0, Trail::default());
         (self.slot, self.is_ending) = (Slot::Unread, false);
         Ok(None)
     }
@@ -545,7 +555,8 @@ impl Epoch {
     /// A rank's part of the whole epoch, from its beginning.
     fn part_again(&self, world: usize, rank: usize) -> Pass {
         let rules = self.shard.rules(self.cut);
-        self.shard.pass(self.cut, Which { epoch: self.epoch, rules, before: Vec::new(), world, rank })
+        let which = Which { epoch: self.epoch, rules, before: Vec::new(), world, rank, is_in_rounds: false };
+        self.shard.pass(self.cut, which)
     }
 
     fn again(&mut self, patience: Duration) -> Result<NextBatch, DataError> {

@@ -113,7 +113,7 @@ proptest! {
         let mut before: Vec<Segment> = Vec::new();
         let dealt = |before: &[Segment], world: usize| {
             let left = order.left(&units, epoch, before);
-            let deal = order.deal_of(&left, world, deals_rest);
+            let deal = order.deal_of(&left, world, deals_rest, !deals_rest);
             let shares: Vec<Share> = (0..world).map(|rank| order.share(left.clone(), deal, world, rank)).collect();
             (deal, shares)
         };
@@ -128,7 +128,7 @@ proptest! {
                     *seen.entry(row).or_default() += 1;
                 }
             }
-            before.push(Segment { deal, is_round: taken[0] % 2 == 0, ranks });
+            before.push(Segment { deal, is_round: taken[0] % 2 == 0, ranks, behind: Vec::new() });
         }
         let mut sizes = Vec::new();
         let (_, shares) = dealt(&before, last);

@@ -108,37 +108,48 @@ impl Data {
     }
 }
 
-/// One life of a group of ranks: its budget, and after how many batches each it is killed.
+/// So many epochs are read.
+const EPOCHS: u64 = 3;
+
+/// One life of a group of ranks: its budget, and after how many batches each of them saves how far it has come. It is killed when all have.
 #[derive(Clone, Debug)]
 struct Life {
-    world: usize,
     budget: u64,
     batch: usize,
-    batches: u64,
+    saves: Vec<u64>,
     /// Decides how many rows of their last batch the ranks were handed.
     part: Option<u64>,
 }
 
-/// What a rank was handed before it was killed, and what it saved.
-struct Rank {
-    rows: Vec<i64>,
-    handed: u64,
-    /// What it was handed of the epoch after the one that it began in.
-    next: Vec<i64>,
-    saved: Progress,
+impl Life {
+    fn world(&self) -> usize {
+        self.saves.len()
+    }
 }
 
-fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progress>], epochs: u64) -> Vec<Rank> {
+/// By epoch.
+type Row = (u64, i64);
+
+/// What a rank was handed before it saved, and what it saved.
+struct Rank {
+    rows: Vec<Row>,
+    /// How many batches, also those after that.
+    handed: u64,
+    saved: Option<Progress>,
+}
+
+fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progress>]) -> Vec<Rank> {
     // A kill takes the whole group: nobody leaves before the others.
-    let group = Arc::new(Barrier::new(life.world));
-    let ranks: Vec<_> = (0..life.world)
+    let group = Arc::new(Barrier::new(life.world()));
+    let most = life.saves.iter().copied().max().unwrap_or(0);
+    let ranks: Vec<_> = (0..life.world())
         .map(|rank| {
             let group = group.clone();
             let options = ShardOptions {
                 name: "train".to_owned(),
                 shuffle: data.shuffle,
                 seed: data.seed,
-                world: life.world,
+                world: life.world(),
                 rank,
                 uneven: data.uneven,
                 deals_rest: false,
@@ -151,31 +162,36 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
             };
             let shard = Shard::new(data.pipeline(), options, saved).unwrap();
             let cut = Cut { batch_size: Some(life.batch), drop_last: false, local_shuffle: data.local_shuffle };
-            let (most, part) = (life.batches, life.part.map(|part| part + 7 * rank as u64));
+            let (saves, part) = (life.saves[rank], life.part.map(|part| part + 7 * rank as u64));
             thread::spawn(move || {
-                let mut rank = Rank { rows: Vec::new(), handed: 0, next: Vec::new(), saved: shard.progress() };
-                for number in 0..epochs {
+                let mut rank = Rank { rows: Vec::new(), handed: 0, saved: None };
+                if saves == 0 {
+                    rank.saved = Some(shard.progress());
+                }
+                while rank.handed < most && shard.epoch() < EPOCHS {
                     let mut epoch = shard.begin(cut).unwrap();
                     while rank.handed < most {
                         let Some(batch) = epoch.next_batch().unwrap() else { break };
                         rank.handed += 1;
+                        if rank.saved.is_some() {
+                            continue;
+                        }
                         let mut ids = batch.column(0).as_primitive::<Int64Type>().values().to_vec();
-                        if let Some(part) = part.filter(|_| rank.handed == most) {
+                        if let Some(part) = part.filter(|_| rank.handed == saves) {
                             ids.truncate(1 + part as usize % ids.len());
                             epoch.hand_over(ids.len());
                         }
-                        rank.saved = shard.progress();
+                        if rank.handed == saves {
+                            rank.saved = Some(shard.progress());
+                        }
                         let padded = batch.column_by_name(MARK).map(|mark| mark.as_boolean().clone());
                         let is_own = |row: usize| padded.as_ref().is_none_or(|padded| !padded.value(row));
-                        let own = (0..ids.len()).filter(|row| is_own(*row)).map(|row| ids[row]);
-                        if number == 0 { &mut rank.rows } else { &mut rank.next }.extend(own);
+                        let own = (0..ids.len()).filter(|row| is_own(*row)).map(|row| (epoch.epoch(), ids[row]));
+                        rank.rows.extend(own);
                     }
                     group.wait();
-                    if rank.handed == most {
-                        break;
-                    }
-                    rank.saved = shard.progress();
                 }
+                rank.saved.get_or_insert_with(|| shard.progress());
                 rank
             })
         })
@@ -184,15 +200,11 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
 }
 
 fn lives() -> impl Strategy<Value = Vec<Life>> {
-    let life = (1usize..6, 20u32..30, 1usize..20, 0u64..9, prop::option::of(any::<u32>())).prop_map(
-        |(world, budget, batch, batches, part)| Life {
-            part: part.map(u64::from),
-            world,
-            budget: 1 << budget,
-            batch,
-            batches,
-        },
-    );
+    // Ranks report after as many batches, or each when it wants to.
+    let together = (1usize..6, 0u64..12).prop_map(|(world, saves)| vec![saves; world]);
+    let apart = prop::collection::vec(0u64..30, 1..6);
+    let life = (20u32..30, 1usize..20, prop_oneof![together, apart], prop::option::of(any::<u32>()))
+        .prop_map(|(budget, batch, saves, part)| Life { budget: 1 << budget, batch, saves, part: part.map(u64::from) });
     prop::collection::vec(life, 1..5)
 }
 
@@ -227,40 +239,33 @@ proptest! {
     #[test]
     fn each_row_is_handed_over_once_per_epoch_through_kills_and_resizes(data in data(), lives in lives()) {
         let directory = tempfile::tempdir().unwrap();
-        let mut seen: BTreeMap<i64, u32> = BTreeMap::new();
+        let mut seen: BTreeMap<Row, u32> = BTreeMap::new();
         let mut saved: Vec<Option<Progress>> = Vec::new();
-        let mut world = 1;
         let last = lives.len() - 1;
         for (number, life) in lives.iter().enumerate() {
-            let life = Life { batches: if number == last { u64::MAX } else { life.batches }, ..life.clone() };
+            let mut life = life.clone();
+            if number == last {
+                life.saves.fill(u64::MAX);
+            }
             let place = directory.path().join(format!("{number}"));
-            // The last of them reads another epoch, of which nothing is missing either.
-            let ranks = live(&data, &life, &place, &saved, if number == last { 2 } else { 1 });
+            let ranks = live(&data, &life, &place, &saved);
             prop_assert!(ranks.iter().all(|rank| rank.handed == ranks[0].handed), "SHARD-3");
-            world = life.world;
-            let is_ended = life.batches == u64::MAX || ranks.iter().any(|rank| rank.handed < life.batches);
             for row in ranks.iter().flat_map(|rank| &rank.rows) {
                 *seen.entry(*row).or_default() += 1;
             }
-            if life.batches == u64::MAX {
-                let mut next: Vec<i64> = ranks.iter().flat_map(|rank| rank.next.clone()).collect();
-                next.sort_unstable();
-                prop_assert!(next.windows(2).all(|pair| pair[0] < pair[1]), "no row twice in the next epoch");
-                let all = data.rows().len();
-                prop_assert!(all - next.len() < if data.uneven == Uneven::Drop { world } else { 1 }, "{} of {all}", next.len());
-            }
-            if is_ended {
-                break;
-            }
-            saved = ranks.into_iter().map(|rank| Some(rank.saved)).collect();
+            saved = ranks.into_iter().map(|rank| rank.saved).collect();
             // As it goes to a manifest and back.
             saved = serde_json::from_str(&serde_json::to_string(&saved).unwrap()).unwrap();
         }
-        prop_assert!(seen.values().all(|times| *times == 1), "twice: {seen:?}");
+        let twice: Vec<_> = seen.iter().filter(|(_, times)| **times > 1).collect();
+        prop_assert!(twice.is_empty(), "twice: {twice:?}");
         let rows = data.rows();
-        let most = if data.uneven == Uneven::Drop { world } else { 1 };
-        let missing: Vec<&i64> = rows.iter().filter(|row| !seen.contains_key(row)).collect();
-        prop_assert!(missing.len() < most, "{} of {} are missing: {missing:?}", missing.len(), rows.len());
-        prop_assert_eq!(seen.len() + missing.len(), rows.len());
+        let largest = lives.iter().map(Life::world).max().unwrap_or(1);
+        let most = if data.uneven == Uneven::Drop { largest } else { 1 };
+        for epoch in 0..EPOCHS {
+            let missing: Vec<&i64> = rows.iter().filter(|row| !seen.contains_key(&(epoch, **row))).collect();
+            prop_assert!(missing.len() < most, "{} of {} are missing in {epoch}: {missing:?}", missing.len(), rows.len());
+        }
+        prop_assert!(seen.keys().all(|(epoch, row)| *epoch < EPOCHS && rows.binary_search(row).is_ok()));
     }
 }

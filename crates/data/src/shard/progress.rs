@@ -3,6 +3,11 @@
 //! PROGRESS-1: everything that decides which row comes when is in it, but for the data set itself: nothing of it is computed again.
 //! PROGRESS-2: it has a format number. One without a number is of a Carril that did not save its windows, which depended on memory and on the
 //!   number of ranks.
+//! PROGRESS-3: the ranks of a checkpoint may be in different rounds and epochs, because each reports when it wants to. What each had read of which
+//!   of them is put together, round by round and epoch by epoch: nothing is read twice and nothing is lost.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +18,11 @@ use crate::error::DataError;
 use crate::order::{ALL, Deal, Position, Segment, Shuffle};
 use crate::pass::Rules;
 
-const FORMAT: u64 = 2;
+const FORMAT: u64 = 3;
+/// It has no epochs but the one that the rank is in.
+const ONE_EPOCH: u64 = 2;
+/// Of so many epochs that a rank has ended it is known how they were dealt: another rank of the checkpoint may be in one of them.
+const ENDED: usize = 8;
 /// What windows took of the budget in the first format, and the most that they took.
 const FIRST_WINDOWS: u64 = 8;
 const FIRST_LARGEST: u64 = 64 << 20;
@@ -32,12 +41,35 @@ pub struct Progress {
     deal: Deal,
     before: Vec<Segment>,
     position: Position,
+    /// The last epochs before this one, unless they were dealt once and by the same rules.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    ended: Dealt,
+    /// What ranks had read of epochs after this one when the checkpoint was made that this attempt resumed from.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    later: Dealt,
 }
+
+/// How epochs were dealt, by their numbers.
+type Dealt = BTreeMap<u64, Dealing>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dealing {
+    rules: Rules,
+    /// Behind the segments.
+    deal: Deal,
+    before: Vec<Segment>,
+    /// How far this rank came in that.
+    position: Position,
+}
+
+/// Of a part that nobody else reads.
+const TO_THE_END: Position = Position { pieces: ALL, done: 0, rows: 0, own: ALL };
 
 /// As it is written now.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Second {
+struct Written {
     #[serde(rename = "format")]
     _format: u64,
     seed: u64,
@@ -46,6 +78,10 @@ struct Second {
     deal: Deal,
     before: Vec<Segment>,
     position: Position,
+    #[serde(default)]
+    ended: Dealt,
+    #[serde(default)]
+    later: Dealt,
 }
 
 #[derive(Deserialize)]
@@ -63,10 +99,10 @@ impl TryFrom<Value> for Progress {
     fn try_from(value: Value) -> Result<Self, String> {
         let told = |error: serde_json::Error| error.to_string();
         match value.get("format").map(Value::as_u64) {
-            Some(Some(FORMAT)) => {
-                let Second { seed, epoch, rules, deal, before, position, .. } =
+            Some(Some(FORMAT | ONE_EPOCH)) => {
+                let Written { seed, epoch, rules, deal, before, position, ended, later, .. } =
                     serde_json::from_value(value).map_err(told)?;
-                Ok(Self { format: FORMAT, seed, epoch, rules: Some(rules), deal, before, position })
+                Ok(Self { format: FORMAT, seed, epoch, rules: Some(rules), deal, before, position, ended, later })
             }
             None => {
                 let First { seed, epoch, before, position } = serde_json::from_value(value).map_err(told)?;
@@ -85,6 +121,8 @@ impl TryFrom<Value> for Progress {
                     deal: Deal::default(),
                     before,
                     position: place(position),
+                    ended: Dealt::new(),
+                    later: Dealt::new(),
                 })
             }
             Some(Some(newer)) => Err(format!("it has format {newer}, which only a newer Carril reads")),
@@ -123,18 +161,36 @@ pub(super) struct State {
     pub is_begun: bool,
     /// And then nobody wanted the rest.
     pub is_left: bool,
+    ended: Dealt,
+    later: Dealt,
 }
 
 impl State {
     pub fn end_epoch(&mut self) {
+        let before = std::mem::take(&mut self.before);
+        // What a rank has left in stripes lies between the rows of the others.
+        let position = if self.deal.stripes { self.position } else { TO_THE_END };
+        self.ended.insert(self.epoch, Dealing { rules: self.rules, deal: self.deal, before, position });
+        if self.ended.len() > ENDED {
+            self.ended.pop_first();
+        }
         self.epoch += 1;
-        self.before.clear();
+        if let Some(begun) = self.later.remove(&self.epoch) {
+            (self.rules, self.deal, self.before) = (begun.rules, begun.deal, begun.before);
+        }
         self.position = Position::default();
         (self.is_begun, self.is_left) = (false, false);
     }
 
+    /// Whether ranks had read something of an epoch to come.
+    pub fn is_begun_later(&self, epoch: u64) -> bool {
+        self.later.contains_key(&epoch)
+    }
+
     pub fn progress(&self) -> Progress {
         let State { seed, epoch, rules, deal, before, position, .. } = self;
+        let plain = Dealing { rules: *rules, deal: *deal, before: Vec::new(), position: TO_THE_END };
+        let ended = self.ended.iter().filter(|(_, one)| **one != plain);
         Progress {
             format: FORMAT,
             seed: *seed,
@@ -143,6 +199,8 @@ impl State {
             deal: *deal,
             before: before.clone(),
             position: *position,
+            ended: ended.map(|(epoch, one)| (*epoch, one.clone())).collect(),
+            later: self.later.clone(),
         }
     }
 
@@ -162,16 +220,33 @@ impl State {
             position: Position::default(),
             is_begun: false,
             is_left: false,
+            ended: Dealt::new(),
+            later: Dealt::new(),
         };
-        let Some(behind) = saved.iter().flatten().min_by_key(|one| (one.epoch, one.before.len())) else {
-            return Ok(state);
-        };
-        (state.seed, state.epoch, state.before) = (behind.seed, behind.epoch, behind.before.clone());
-        let ranks: Vec<Position> = (0..).zip(saved).map(|(rank, one)| reached(rank, one.as_ref(), behind)).collect();
-        if ranks.iter().any(|position| *position != Position::default()) {
-            state.before.push(Segment { deal: behind.deal, is_round: false, ranks });
+        let Some(last) = saved.iter().flatten().min_by_key(|one| one.epoch) else { return Ok(state) };
+        (state.seed, state.epoch) = (last.seed, last.epoch);
+        let reached = |one: &Progress| one.later.keys().last().copied().max(Some(one.epoch));
+        let furthest = saved.iter().flatten().filter_map(reached).max().unwrap_or(last.epoch);
+        if furthest > last.epoch + ENDED as u64 && !pipeline.is_counted() {
+            (options.warn)(&format!(
+                "`{}`: the ranks were {} epochs apart when the checkpoint was made: rows of epoch {} may be lost or read twice",
+                options.name,
+                furthest - last.epoch,
+                last.epoch
+            ));
         }
-        if let Some(saved) = behind.rules {
+        for epoch in last.epoch + 1..=furthest {
+            // The first format knew one epoch, and has no rules.
+            if let (before, Some(rules)) = put_together(saved, epoch)
+                && !before.is_empty()
+            {
+                let (deal, position) = (Deal::default(), Position::default());
+                state.later.insert(epoch, Dealing { rules, deal, before, position });
+            }
+        }
+        let (before, rules) = put_together(saved, last.epoch);
+        state.before = before;
+        if let Some(saved) = rules {
             state.rules = saved;
         } else if !state.before.is_empty() {
             state.resume_first_format(pipeline, options)?;
@@ -203,15 +278,65 @@ impl State {
     }
 }
 
-/// How far a rank had come in the deal that the last of them was in. One that had not asked for the data set has read nothing of it.
-fn reached(rank: usize, one: Option<&Progress>, behind: &Progress) -> Position {
-    match one {
-        None => Position::default(),
-        Some(one) if one.epoch > behind.epoch => Position { pieces: ALL, done: 0, rows: 0, own: ALL },
-        // It is in a later round: in this one it came to where the round ended.
-        Some(one) => match one.before.get(behind.before.len()) {
-            Some(round) => round.ranks.get(rank).copied().unwrap_or_default(),
-            None => one.position,
-        },
+/// How far a rank had come in one epoch.
+struct Place<'a> {
+    /// As far as it knew.
+    before: &'a [Segment],
+    deal: Deal,
+    rules: Option<Rules>,
+    position: Position,
+}
+
+impl<'a> Place<'a> {
+    /// Nothing where it knew nothing of the epoch, because it had not come to it or had not asked for the data set.
+    fn of(one: Option<&'a Progress>, epoch: u64) -> Option<Self> {
+        let one = one?;
+        let dealt = |Dealing { rules, deal, before, position }: &'a Dealing| Place {
+            before,
+            deal: *deal,
+            rules: Some(*rules),
+            position: *position,
+        };
+        let Progress { rules, deal, before, position, .. } = one;
+        let here = Place { before, deal: *deal, rules: *rules, position: *position };
+        match epoch.cmp(&one.epoch) {
+            Ordering::Greater => one.later.get(&epoch).map(dealt),
+            Ordering::Equal => Some(here),
+            Ordering::Less => {
+                let plain = Place { before: &[], position: TO_THE_END, ..here };
+                Some(one.ended.get(&epoch).map_or(plain, dealt))
+            }
+        }
     }
+}
+
+/// What all ranks had read of an epoch, as segments behind which it is dealt again, and by which rules; none where nobody had read anything.
+fn put_together(saved: &[Option<Progress>], epoch: u64) -> (Vec<Segment>, Option<Rules>) {
+    let places: Vec<Option<Place<'_>>> = saved.iter().map(|one| Place::of(one.as_ref(), epoch)).collect();
+    // Whoever has read nothing yet may not have been dealt anything.
+    let furthest = |place: &&Place<'_>| (place.before.len(), place.position != Position::default());
+    let Some(furthest) = places.iter().flatten().max_by_key(furthest) else { return (Vec::new(), None) };
+    let mut before = furthest.before.to_vec();
+    let begun = before.iter().rposition(|segment| !segment.is_round).map_or(0, |last| last + 1);
+    let rounds = before.len();
+    // In a round of this attempt; nothing where it came to its end.
+    let reached = |rank: usize, round: usize| match &places[rank] {
+        Some(place) if place.before.len() > round => None,
+        Some(place) if place.position == TO_THE_END => (round == rounds).then_some(TO_THE_END),
+        Some(place) if place.before.len().max(begun) == round => Some(place.position),
+        _ => Some(Position::default()),
+    };
+    for (round, segment) in before.iter_mut().enumerate().skip(begun) {
+        let end = |rank: usize| segment.ranks.get(rank).copied().unwrap_or_default();
+        let behind: Vec<Position> =
+            (0..saved.len()).map(|rank| reached(rank, round).unwrap_or_else(|| end(rank))).collect();
+        if behind != segment.ranks {
+            segment.behind = behind;
+        }
+    }
+    let ranks: Vec<Position> = (0..saved.len()).map(|rank| reached(rank, rounds).unwrap_or_default()).collect();
+    if begun < rounds || ranks.iter().any(|position| *position != Position::default()) {
+        before.push(Segment { deal: furthest.deal, ranks, ..Segment::default() });
+    }
+    (before, furthest.rules)
 }

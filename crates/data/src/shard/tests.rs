@@ -1,5 +1,5 @@
 use super::*;
-use crate::order::{ALL, Deal};
+use crate::order::ALL;
 
 fn saved(text: &str) -> Vec<Option<Progress>> {
     serde_json::from_str(text).unwrap()
@@ -38,7 +38,7 @@ fn of_rank(epoch: u64, before: &str, position: &str) -> String {
     let rules = r#"{"window": 100, "chunk": null, "local_shuffle": null}"#;
     let deal = r#"{"deals_rest": false, "stripes": false}"#;
     format!(
-        r#"{{"format": 2, "seed": 7, "epoch": {epoch}, "rules": {rules}, "deal": {deal}, "before": {before}, "position": {position}}}"#
+        r#"{{"format": 3, "seed": 7, "epoch": {epoch}, "rules": {rules}, "deal": {deal}, "before": {before}, "position": {position}}}"#
     )
 }
 
@@ -49,7 +49,7 @@ fn ranks_resume_from_the_epoch_of_the_slowest() {
     let state = State::resumed(&saved(&format!("[{}]", ranks.join(","))), &pipeline(), &options(3)).unwrap();
     assert_eq!((state.seed, state.epoch, state.position, state.rules.window), (7, 2, at(0, 0, 0), 100));
     // Whoever is in the next epoch has read all of this one, and whoever did not ask has read nothing.
-    let segment = |ranks: Vec<Position>| Segment { deal: Deal::default(), is_round: false, ranks };
+    let segment = |ranks: Vec<Position>| Segment { ranks, ..Segment::default() };
     let all = Position { pieces: ALL, done: 0, rows: 0, own: ALL };
     assert_eq!(state.before, [segment(vec![at(1, 0, 9)]), segment(vec![all, at(0, 5, 5), at(0, 0, 0)])]);
 }
