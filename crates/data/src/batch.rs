@@ -18,7 +18,7 @@ pub struct Batches {
     stream: Stream,
     /// Nothing: blocks as they come.
     size: Option<usize>,
-    drop_last: bool,
+    pub(crate) drop_last: bool,
     /// Where every rank reads everything.
     stripe: Option<Stripe>,
     held: VecDeque<Held>,

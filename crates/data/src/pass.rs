@@ -168,6 +168,11 @@ impl Pass {
         self.batches.unused()
     }
 
+    /// What does not fill a batch is not dealt again.
+    pub(crate) fn hand_over_rest(&mut self, drop_last: bool) {
+        self.batches.drop_last = drop_last;
+    }
+
     /// Whether nothing more has to be read for it.
     pub fn is_read(&self) -> bool {
         self.batches.is_read()

@@ -7,7 +7,8 @@
 //! SHARD-3: every rank hands over the same number of batches, unless one leaves a pass before its end: it is not waited for.
 //! SHARD-4: a pass that was left before its end is resumed after a restart, and not by the next pass.
 //! SHARD-5: where ranks end together and their rows are not counted, what is left when the first of them has no more is dealt again, in
-//!   rounds, and at last in stripes: fewer rows than ranks are left out of an epoch.
+//!   rounds, and at last in stripes: fewer rows than ranks are left out of an epoch. Where nothing is left out, ranks are filled up in stripes
+//!   alone.
 //!
 //! What is written into checkpoints is written here alone, for Rust and for Python.
 
@@ -161,8 +162,8 @@ impl Shard {
 
     /// Whether ranks that must end together may have unequal parts.
     fn is_in_rounds(&self) -> bool {
-        let ShardOptions { world, uneven, meeting, deals_rest, .. } = &self.options;
-        *world > 1 && *uneven == Uneven::Drop && meeting.is_some() && !deals_rest
+        let ShardOptions { world, meeting, deals_rest, .. } = &self.options;
+        *world > 1 && meeting.is_some() && !deals_rest
     }
 
     /// The rest of the epoch where it is resumed in its middle, and all of it otherwise.
@@ -200,6 +201,7 @@ impl Shard {
             current: None,
             slot: Slot::Unread,
             is_ending: false,
+            is_abandoned: false,
             filler: Filler::None,
             is_over: false,
             handed: 0,
@@ -292,6 +294,8 @@ pub struct Epoch {
     slot: Slot,
     /// This rank has told that its round is over.
     is_ending: bool,
+    /// Another rank left before the end of the round: nothing can be dealt again.
+    is_abandoned: bool,
     filler: Filler,
     is_over: bool,
     handed: u64,
@@ -476,7 +480,7 @@ impl Epoch {
 
     /// Whether what ranks have left when the first of them has no more is dealt again.
     fn is_dealt_again(&self) -> bool {
-        self.shard.is_in_rounds() && !self.pass.is_counted && !self.pass.deal.stripes
+        self.shard.is_in_rounds() && !self.is_abandoned && !self.pass.is_counted && !self.pass.deal.stripes
     }
 
     /// When all ranks have come here, they deal again what they have left. Nothing when there is another round.
@@ -485,7 +489,18 @@ impl Epoch {
         self.board().end_at(last);
         let ranks = match self.board().all_ended(patience)? {
             None => return Ok(Some(Step::Pending)),
-            Some(Ended::Left) => return Ok(Some(Step::Ended)),
+            Some(Ended::Left) if self.shard.options.uneven == Uneven::Drop || !self.is_dealt_again() => {
+                return Ok(Some(Step::Ended));
+            }
+            Some(Ended::Left) => {
+                // Nothing is left out of what this rank has.
+                (self.is_abandoned, self.is_ending) = (true, false);
+                self.pass.hand_over_rest(self.cut.drop_last);
+                if matches!(self.slot, Slot::NoMore) {
+                    self.slot = Slot::Unread;
+                }
+                return Ok(None);
+            }
             Some(Ended::All(ranks)) => ranks,
         };
         let mut cut_off = self.current.take().map_or(0, |(batch, _)| batch.num_rows() as u64);

@@ -138,6 +138,24 @@ struct Rank {
     saved: Option<Progress>,
 }
 
+fn options(data: &Data, world: usize, rank: usize, place: &std::path::Path, budget: u64) -> ShardOptions {
+    ShardOptions {
+        name: "train".to_owned(),
+        shuffle: data.shuffle,
+        seed: data.seed,
+        world,
+        rank,
+        uneven: data.uneven,
+        deals_rest: false,
+        meeting: Some(place.to_owned()),
+        multiple: 1,
+        threads: 1 + rank % 2,
+        budget,
+        warn: |_| (),
+        watch: None,
+    }
+}
+
 fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progress>]) -> Vec<Rank> {
     // A kill takes the whole group: nobody leaves before the others.
     let group = Arc::new(Barrier::new(life.world()));
@@ -145,21 +163,7 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
     let ranks: Vec<_> = (0..life.world())
         .map(|rank| {
             let group = group.clone();
-            let options = ShardOptions {
-                name: "train".to_owned(),
-                shuffle: data.shuffle,
-                seed: data.seed,
-                world: life.world(),
-                rank,
-                uneven: data.uneven,
-                deals_rest: false,
-                meeting: Some(place.to_owned()),
-                multiple: 1,
-                threads: 1 + rank % 2,
-                budget: life.budget,
-                warn: |_| (),
-                watch: None,
-            };
+            let options = options(data, life.world(), rank, place, life.budget);
             let shard = Shard::new(data.pipeline(), options, saved).unwrap();
             let cut = Cut { batch_size: Some(life.batch), drop_last: false, local_shuffle: data.local_shuffle };
             let (saves, part) = (life.saves[rank], life.part.map(|part| part + 7 * rank as u64));
@@ -206,6 +210,58 @@ fn lives() -> impl Strategy<Value = Vec<Life>> {
     let life = (20u32..30, 1usize..20, prop_oneof![together, apart], prop::option::of(any::<u32>()))
         .prop_map(|(budget, batch, saves, part)| Life { budget: 1 << budget, batch, saves, part: part.map(u64::from) });
     prop::collection::vec(life, 1..5)
+}
+
+#[test]
+fn what_nobody_counted_is_spread_over_ranks_that_are_padded_too() {
+    let one_large = [vec![(1_000, 0)], vec![(1_000, 0), (3, 0), (5, 0), (2, 0), (7, 0)]];
+    let behind_a_filter = (vec![(300, 0); 4], true, Some(301));
+    let uncounted = one_large.map(|units| (units, false, None));
+    for (units, counted, below) in uncounted.into_iter().chain([behind_a_filter]) {
+        for uneven in [Uneven::Drop, Uneven::Pad] {
+            let (shuffle, seed, local_shuffle) = (Shuffle::None, 1, None);
+            let data = Data { units: units.clone(), counted, below, shuffle, seed, local_shuffle, uneven };
+            let directory = tempfile::tempdir().unwrap();
+            let life = Life { budget: 1 << 24, batch: 10, saves: vec![u64::MAX; 4], part: None };
+            let ranks = live(&data, &life, &directory.path().join("0"), &[]);
+            let own = |rank: &Rank| rank.rows.iter().filter(|(epoch, _)| *epoch == 0).count();
+            let counts: Vec<usize> = ranks.iter().map(own).collect();
+            let (all, most) = (data.rows().len(), *counts.iter().max().unwrap());
+            assert!(most <= all / 4 + 10, "{uneven:?}: a rank reads {most} of {all} rows, of {counts:?}");
+        }
+    }
+}
+
+#[test]
+fn where_a_rank_leaves_the_padded_others_are_handed_all_of_their_parts() {
+    let units = vec![(10, 0); 9];
+    let (shuffle, local_shuffle, uneven) = (Shuffle::None, None, Uneven::Pad);
+    let data = Data { units, counted: false, below: None, shuffle, seed: 1, local_shuffle, uneven };
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("0");
+    let cut = Cut { batch_size: Some(4), ..Cut::default() };
+    let shards: Vec<_> = (0..3)
+        .map(|rank| Shard::new(data.pipeline(), options(&data, 3, rank, &place, 1 << 24), &[]).unwrap())
+        .collect();
+    let ranks: Vec<_> = (0..3)
+        .map(|rank| {
+            let shard = shards[rank].clone();
+            thread::spawn(move || {
+                let mut epoch = shard.begin(cut).unwrap();
+                let mut rows = 0;
+                while let Some(batch) = epoch.next_batch().unwrap() {
+                    let mark = batch.column_by_name(MARK).unwrap().as_boolean();
+                    rows += batch.num_rows() - mark.true_count();
+                    if rank == 2 {
+                        break;
+                    }
+                }
+                rows
+            })
+        })
+        .collect();
+    let rows: Vec<usize> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+    assert_eq!(rows, [30, 30, 4]);
 }
 
 fn data() -> impl Strategy<Value = Data> {
