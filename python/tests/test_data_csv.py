@@ -121,8 +121,6 @@ BAD: dict[str, tuple[str | bytes, str]] = {
     # pyarrow makes a column of bytes of it: text in another encoding would pass unseen.
     "another encoding": (b"a\nx\n\xff\xfe\n", "at line 3: it is not UTF-8"),
     "another encoding in the header": (b"\xff\n1\n", "at line 1: it is not UTF-8"),
-    "nothing": ("", "it is empty"),
-    "only line ends": ("\n\n", "it is empty"),
 }
 
 

@@ -121,8 +121,6 @@ fn errors_name_the_line() {
     let path = directory.write("d.csv", b"a\nx\n\xff\n");
     let told = error(json!({ "format": "csv", "paths": [path] }));
     assert!(told.contains("line 3: it is not UTF-8"), "{told}");
-    let path = directory.write("e.csv", "");
-    assert!(error(json!({ "format": "csv", "paths": [path] })).contains("it is empty"));
     let path = directory.write("f.csv", "a,a\n1,2\n");
     assert!(error(json!({ "format": "csv", "paths": [path] })).contains("two columns are named `a`"));
 }

@@ -72,3 +72,22 @@ fn files_3_partitions_are_columns() {
     assert_eq!(rows[0], "x: Int64|path: Utf8");
     assert!(rows[1].ends_with("/year=2023/city=7/1.csv"), "{rows:?}");
 }
+
+#[test]
+fn a_text_file_without_a_record_has_no_rows_in_every_format() {
+    let formats = [
+        ("csv", "a\n1\n", vec!["a: Int64", "1"]),
+        ("json", "{\"a\": 1}\n", vec!["a: Int64", "1"]),
+        ("text", "x\n", vec!["text: Utf8", "x"]),
+    ];
+    for (format, content, rows) in formats {
+        for empty in ["", "\n\n", "\u{feff}"] {
+            let directory = Directory::new();
+            let first = directory.write("1", empty);
+            let paths = [first.clone(), directory.write("2", content), directory.write("3", empty)];
+            assert_eq!(shown(json!({ "format": format, "paths": paths })), rows, "{format} {empty:?}");
+            let alone = shown(json!({ "format": format, "paths": [first] }));
+            assert_eq!(alone.len(), 1, "{format} {empty:?}: {alone:?}");
+        }
+    }
+}

@@ -1,7 +1,8 @@
 //! CSV: a unit is a range of bytes that holds whole records, or a compressed file.
 //!
 //! The types of columns are inferred from the beginning of each file and hold for all of it: a value that does not fit is an
-//! error that names its line, never a null.
+//! error that names its line, never a null. A file without a record, not even the names of columns, has no rows, like an empty file of JSON
+//! or text, and says nothing of the columns.
 
 mod infer;
 mod times;
@@ -157,7 +158,8 @@ fn look(
     };
     let mut first = Tokens::new(&sample[begin..end], dialect, None).map_err(|error| bad(error, begin))?;
     if !first.fill(1).map_err(|error| bad(error, begin))? {
-        return Err(DataError::damaged(&file.name, None, "it is empty"));
+        let names = options.column_names.clone().unwrap_or_default();
+        return Ok(Opened { kinds: vec![Kinds::ALL; names.len()], names, extents: Vec::new() });
     }
     let name = |name: &[u8]| String::from_utf8(name.to_vec()).map_err(|_| not_utf8());
     let mut names: Vec<String> = match options.header {
@@ -193,7 +195,8 @@ fn look(
 }
 
 fn join_types(files: &[FileRef], opened: &[Option<Opened>], options: &CsvOptions) -> Result<Schema, DataError> {
-    let mut both = files.iter().zip(opened).filter_map(|(file, opened)| Some((file, opened.as_ref()?)));
+    let both = files.iter().zip(opened).filter_map(|(file, opened)| Some((file, opened.as_ref()?)));
+    let mut both = both.filter(|(_, opened)| !opened.names.is_empty());
     let Some((first_file, first)) = both.next() else { return Ok(Schema::empty()) };
     let mut kinds = first.kinds.clone();
     for (file, other) in both {
