@@ -52,6 +52,15 @@ def _in_the_script_s_words(hint: str) -> str:
     return hint.replace("carril.init(", "ray.init(") if os.environ.get("CARRIL_AS_RAY") == "1" else hint
 
 
+def of_another_ray(function: str, name: str) -> list[str]:
+    """A hint under `carril as-ray`, where some Ray had a parameter that ours does not have."""
+    if os.environ.get("CARRIL_AS_RAY") != "1":
+        return []
+    from carril.as_ray import generations
+
+    return generations.hints(function, name)
+
+
 class CarrilError(Exception):
     """The base of all errors of Carril.
 

@@ -72,6 +72,7 @@ def test_the_wheel_holds_what_is_needed_and_no_more() -> None:
         "carril/py.typed",
         "carril/_native.pyi",
         "carril/as_ray/bash_env.sh",
+        "carril/as_ray/generations.json",
         "carril/as_ray/bin/ray",
         "carril/as_ray/path/ray/__init__.py",
     ):
@@ -82,7 +83,10 @@ def test_the_wheel_holds_what_is_needed_and_no_more() -> None:
     assert foreign == []
     assert not [name for name in names if "test" in name or name.endswith(".rs")]
     requires = re.findall(r"^Requires-Dist: (.*)$", metadata, re.MULTILINE)
-    assert [re.match(r"\w+", one).group() for one in requires] == ["cloudpickle"]
+    needed = [one for one in requires if "extra" not in one]
+    assert [re.match(r"\w+", one).group() for one in needed] == ["cloudpickle"]
+    brought = {re.match(r"\w+", one).group() for one in requires if re.search(r"extra == .ray.", one)}
+    assert brought == {"click", "filelock", "fsspec", "numpy", "packaging", "pandas", "pyarrow", "pyyaml", "requests"}
     assert "License-Expression: Apache-2.0" in metadata
     assert "Requires-Python: >=3.11" in metadata
 

@@ -12,7 +12,14 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import ConfigError, ConfigTypeError, ConnectionLostError, NotAvailableError, kind_of
+from carril.exceptions import (
+    ConfigError,
+    ConfigTypeError,
+    ConnectionLostError,
+    NotAvailableError,
+    kind_of,
+    of_another_ray,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -132,7 +139,7 @@ def _refuse_what_is_not_built(
     for name in private:
         # Ray's own underscore arguments tune its processes, of which there are none.
         if not name.startswith("_"):
-            raise ConfigTypeError(f"`init()` has no argument `{name}`")
+            raise ConfigTypeError(f"`init()` has no argument `{name}`", hints=of_another_ray("init", name))
     if address not in (None, "local", "auto"):
         raise NotAvailableError(f"`init(address={address!r})`: other hosts are not built yet", hints=[_ADDRESS_HINT])
     if address == "auto" and not os.environ.get("CARRIL_HEAD"):

@@ -32,6 +32,10 @@ class ExceptionReport(NamedTuple):
 
 def describe(error: BaseException) -> ExceptionReport:
     """Everything that a driver needs to show and to raise the exception again."""
+    if "ray" in sys.modules and type(error) is TypeError:
+        from carril.as_ray.keywords import explain
+
+        explain(error)
     kind = type(error)
     name = (
         kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"

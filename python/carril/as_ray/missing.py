@@ -1,65 +1,97 @@
-"""What the package `ray` says about the parts of Ray that carril does not have yet.
+"""What the package `ray` says about a name that it does not have.
 
-A module of ours names the public attributes that are missing from it; a module that is missing whole is caught by a
-finder at the end of `sys.meta_path`. An import raises `MissingNameError`: a `NotAvailableError`, so that the text says
-what is missing, and a `ModuleNotFoundError`, so that `try: from ray.x import y` in a library that can do without
-goes on as if Ray were not there. Whoever asks for an attribute gets `MissingAttributeError`, so that `hasattr` can answer.
+A name that some Ray has is a `NotAvailableError` with its own hint (see `absent`) and the generations that had it. An
+import raises `MissingNameError`, which is a `ModuleNotFoundError` too, so that `try: from ray.x import y` in a library
+that can do without goes on as if Ray were not there. Whoever asks for an attribute gets `MissingAttributeError`, so that
+`hasattr` can answer.
 
-MIS-1: names that Ray does not have either stay an AttributeError. `pickle` asks every loaded module for names that
-it may not have and expects that error and no other.
+MIS-1: a name that no Ray has is an ordinary AttributeError, ImportError or ModuleNotFoundError, with the nearest name.
+`pickle` asks every loaded module for names that it may not have and expects that error and no other, and fast.
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from importlib.machinery import ModuleSpec
+from collections.abc import Callable, Iterable
 from opcode import opname
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from carril.exceptions import NotAvailableError
 
-_HINT = (
-    "`ray.train`, `ray.train.torch`, `ray.tune`, `ray.data` and `ray.air` are there; the readme says what is planned"
-)
-
 
 class MissingNameError(NotAvailableError, ModuleNotFoundError):
-    """A name of Ray that carril does not have yet."""
+    """A name of Ray that carril does not have."""
 
 
 class MissingAttributeError(NotAvailableError, AttributeError):
     """The same, where it was not imported: Python has no class that is an error of both."""
 
 
-def raise_missing(name: str, hint: str = _HINT) -> NoReturn:
-    raise MissingNameError(f"`{name}` is not available yet", hints=[hint])
+def _text(name: str) -> tuple[str, str]:
+    """The message and the hint for a name that carril does not have."""
+    from carril.as_ray import absent, generations
+
+    on_purpose, hint = absent.find(name)
+    had = generations.of_name(name)
+    message = f"`{name}` is not part of carril" if on_purpose else f"`{name}` is not available yet"
+    # Of a name that today's Ray has, the generation says nothing new.
+    if had is not None and not generations.is_of_today(name):
+        message += f" (it is of {had})"
+    return message, f"use {hint}" if hint.startswith("`") else hint
 
 
-def attributes(
-    module: str, missing: Iterable[str], submodules: Iterable[str] = (), source: str | None = None
-) -> Callable[[str], Any]:
-    """A `__getattr__` for `module`: names of `source` and `submodules` are loaded on demand, `missing` ones raise."""
-    known = frozenset(missing)
-    lazy = frozenset(submodules)
+def raise_missing(name: str) -> NoReturn:
+    message, hint = _text(name)
+    raise MissingNameError(message, hints=[hint])
 
-    def __getattr__(name: str) -> Any:
-        import importlib
 
-        if name in lazy:
-            return importlib.import_module(f"{module}.{name}")
-        if source is not None:
-            home = importlib.import_module(source)
-            if name in home.__all__:
-                return getattr(home, name)
-        if name in known:
-            missing = f"{module}.{name}"
+def raise_missing_module(name: str) -> NoReturn:
+    """For an import of a module that is not in the table."""
+    from carril.as_ray import generations
+
+    if generations.of_name(name) is not None:
+        raise_missing(f"{name}.{wanted}" if (wanted := _imported_from(name, sys._getframe(1))) else name)
+    package, _, last = name.rpartition(".")
+    known = [one for one in generations.names_of(package) if not one.startswith("_")]
+    raise ModuleNotFoundError(f"No module named {name!r}{_nearest(last, known)}", name=name)
+
+
+def raise_unknown(module: ModuleType, name: str, frame: FrameType) -> NoReturn:
+    """For an attribute that a module of ours does not have. `frame` is the one that asked."""
+    path = f"{module.__name__}.{name}"
+    is_import = _imports(frame)
+    if not name.startswith("__"):
+        from carril.as_ray import generations
+
+        if generations.of_name(path) is not None:
+            message, hint = _text(path)
             # `from … import` would swallow an AttributeError, and the text with it.
-            if _imports(sys._getframe(1)):
-                raise_missing(missing)
-            raise MissingAttributeError(f"`{missing}` is not available yet", hints=[_HINT])
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            raise (MissingNameError if is_import else MissingAttributeError)(message, hints=[hint])
+    if is_import:
+        nearest = _nearest(name, dir(module))
+        raise ImportError(f"cannot import name {name!r} from {module.__name__!r}{nearest}", name=module.__name__)
+    # Python itself looks for the nearest name when the error is shown.
+    raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
 
-    return __getattr__
+
+def _imported_from(module: str, frame: FrameType | None) -> str | None:
+    """Of `from module import x, …`, for which the module is looked for, the first name: its hint is the one to give."""
+    # Between the statement and us are the finder and the frames of Python's own import.
+    while frame is not None and (frame.f_globals.get("__name__") or "").startswith(("importlib", "carril.as_ray")):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    from dis import get_instructions
+
+    here = [one for one in get_instructions(frame.f_code) if one.offset >= frame.f_lasti][:2]
+    is_it = len(here) == 2 and here[0].opname == "IMPORT_NAME" and here[0].argval == module
+    return str(here[1].argval) if is_it and here[1].opname == "IMPORT_FROM" else None
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f": did you mean {close[0]!r}?" if close else ""
 
 
 def _imports(frame: FrameType) -> bool:
@@ -67,29 +99,14 @@ def _imports(frame: FrameType) -> bool:
     return frame.f_lasti >= 0 and opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
 
 
-def function(name: str, hint: str = _HINT) -> Callable[..., Any]:
+def function(name: str) -> Callable[..., Any]:
     """A function that raises when it is called, for names that scripts import without using them."""
 
     def missing_function(*_args: Any, **_kwargs: Any) -> NoReturn:
-        raise_missing(name, hint)
+        raise_missing(name)
 
+    missing_function.is_missing = True  # type: ignore[attr-defined]
     missing_function.__name__ = missing_function.__qualname__ = name.rpartition(".")[2]
     missing_function.__module__ = name.rpartition(".")[0]
     missing_function.__doc__ = f"`{name}` is not available yet: it raises `NotAvailableError`."
     return missing_function
-
-
-class _MissingModules:
-    """The last finder: reached for modules of `ray` that none before it has found."""
-
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name.startswith("ray."):
-            raise_missing(name)
-        return None
-
-
-def install_finder() -> None:
-    """Makes `import ray.x` of a missing module say so. A second call changes nothing."""
-    if _MissingModules not in sys.meta_path:
-        sys.meta_path.append(_MissingModules)

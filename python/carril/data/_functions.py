@@ -13,7 +13,7 @@ from carril._internal.failure import describe
 from carril._native import Block
 from carril.data import _convert
 from carril.data._numbers import whole
-from carril.exceptions import CarrilError, ConfigTypeError, NotAvailableError
+from carril.exceptions import CarrilError, ConfigTypeError, NotAvailableError, of_another_ray
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ def operation(kind: str, function: Any, options: Mapping[str, Any], **more: Any)
     processes = _processes(left.pop("concurrency", None), left.pop("compute", None))
     unknown = sorted(set(left) - _WITHOUT_EFFECT)
     if unknown:
-        raise ConfigTypeError(f"`{kind}` knows no `{unknown[0]}`")
+        raise ConfigTypeError(
+            f"`{kind}` has no option `{unknown[0]}`", hints=of_another_ray(f"Dataset.{kind}", unknown[0])
+        )
     return Operation(kind, function, arguments, keywords, constructor, concurrency=processes, **more)
 
 

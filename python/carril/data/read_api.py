@@ -15,7 +15,7 @@ from carril.data._functions import Operation
 from carril.data._numbers import whole
 from carril.data._plan import Derived, Memory, Plan, Read
 from carril.data.dataset import Dataset, MaterializedDataset
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, of_another_ray
 
 if TYPE_CHECKING:
     import numpy
@@ -65,7 +65,8 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
     if unknown:
         known = sorted(set(options) | set(files))
         raise ConfigTypeError(
-            f"`{name}` knows no `{unknown[0]}`", hints=[f"it knows {', '.join(f'`{one}`' for one in known)}"]
+            f"`{name}` knows no `{unknown[0]}`",
+            hints=[*of_another_ray(name, unknown[0]), f"it knows {', '.join(f'`{one}`' for one in known)}"],
         )
     if "columns" in options:
         options["columns"] = _names(name, "columns", options["columns"])

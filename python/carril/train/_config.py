@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of, of_another_ray
 
 C = TypeVar("C", bound="Config")
 
@@ -28,7 +28,8 @@ class Config:
         known = [known.name for known in fields(cls)]  # type: ignore[arg-type]
         for name in kwargs:
             if name not in known:
-                raise ConfigTypeError(f"`{cls.__name__}` has no field `{name}`", hints=nearest(name, known))
+                hints = [*of_another_ray(cls.__name__, name), *nearest(name, known)]
+                raise ConfigTypeError(f"`{cls.__name__}` has no field `{name}`", hints=hints)
         return super().__new__(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import ConfigError, NotAvailableError
+from carril.exceptions import ConfigError, NotAvailableError, of_another_ray
 from carril.train._config import CheckpointConfig, FailureConfig, RunConfig
 from carril.tune._config import ResumeConfig, TuneConfig
 from carril.tune.trainable import with_resources
@@ -63,7 +63,7 @@ def run(
     """Searches to the end. Raises `TuneError` if a trial failed, unless `raise_on_failed_trial=False`."""
     for key in private:
         if not key.startswith("_"):
-            raise ConfigError(f"`tune.run()` has no argument `{key}`")
+            raise ConfigError(f"`tune.run()` has no argument `{key}`", hints=of_another_ray("run", key))
     if restore is not None or export_formats:
         raise NotAvailableError("`tune.run(restore=…, export_formats=…)` are not built")
     from carril.tune.tuner import Tuner

@@ -1,1 +1,0 @@
-"""`ray.air.integrations`: the trackers that carril has."""

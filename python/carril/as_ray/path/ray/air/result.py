@@ -1,5 +1,0 @@
-"""`ray.air.result`."""
-
-from carril.train import Result
-
-__all__ = ["Result"]

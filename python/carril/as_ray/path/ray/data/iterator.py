@@ -1,5 +1,0 @@
-"""`ray.data.iterator`."""
-
-from carril.data import DataIterator
-
-__all__ = ["DataIterator"]

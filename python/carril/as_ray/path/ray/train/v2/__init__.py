@@ -1,1 +1,0 @@
-"""`ray.train.v2`: the current generation by its own path."""

@@ -1,1 +1,0 @@
-"""`ray.train.v2.api`: the current generation by its own path."""

@@ -1,5 +1,0 @@
-"""`ray.train.v2.api.report_config`."""
-
-from carril.train import CheckpointConsistencyMode, CheckpointUploadMode
-
-__all__ = ["CheckpointConsistencyMode", "CheckpointUploadMode"]

@@ -1,5 +1,0 @@
-"""`ray.train.v2.api.result`."""
-
-from carril.train import Result
-
-__all__ = ["Result"]

@@ -1,5 +1,0 @@
-"""`ray.tune.schedulers.hyperband`."""
-
-from carril.tune.schedulers.hyperband import HyperBandScheduler
-
-__all__ = ["HyperBandScheduler"]

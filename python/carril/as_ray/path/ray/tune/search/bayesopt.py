@@ -1,5 +1,0 @@
-"""`ray.tune.search.bayesopt`."""
-
-from carril.tune.search.bayesopt import BayesOptSearch
-
-__all__ = ["BayesOptSearch"]

@@ -1,5 +1,0 @@
-"""`ray.tune.search.hebo`."""
-
-from carril.tune.search.hebo import HEBOSearch
-
-__all__ = ["HEBOSearch"]

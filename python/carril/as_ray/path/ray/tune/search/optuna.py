@@ -1,5 +1,0 @@
-"""`ray.tune.search.optuna`."""
-
-from carril.tune.search.optuna import OptunaSearch
-
-__all__ = ["OptunaSearch"]

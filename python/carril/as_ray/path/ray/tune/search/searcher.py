@@ -1,5 +1,0 @@
-"""`ray.tune.search.searcher`."""
-
-from carril.tune.search.searcher import Searcher
-
-__all__ = ["Searcher"]

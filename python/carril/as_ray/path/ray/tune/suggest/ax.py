@@ -1,5 +1,0 @@
-"""`ray.tune.suggest.ax`: the older path."""
-
-from carril.tune.search.ax import AxSearch
-
-__all__ = ["AxSearch"]

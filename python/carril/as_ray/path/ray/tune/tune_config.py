@@ -1,5 +1,0 @@
-"""`ray.tune.tune_config`."""
-
-from carril.tune import ResumeConfig, TuneConfig
-
-__all__ = ["ResumeConfig", "TuneConfig"]

@@ -1,5 +1,0 @@
-"""`ray.tune.tuner`."""
-
-from carril.tune import Tuner
-
-__all__ = ["Tuner"]

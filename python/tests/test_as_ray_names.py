@@ -1,0 +1,158 @@
+"""The package `ray` as it is made from its table: what is there, and what is said of names and arguments that are not."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from driver_scripts import Scripts, scripts_fixture  # noqa: F401
+
+import carril.as_ray
+from carril._internal.command import find_command
+from carril.as_ray.names import MODULES
+
+AS_RAY = (find_command(), "as-ray", "--")
+PATH = Path(carril.as_ray.__file__).parent / "path"
+
+
+def last_lines(source: str) -> str:
+    """What Python prints of an error, without the frames. Straight from the interpreter: these scripts train nothing."""
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        env={"PYTHONPATH": str(PATH), "CARRIL_AS_RAY": "1", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    return re.sub(r"(?s)^Traceback.*?\n(?=\w)", "", done.stderr)
+
+
+def printed(source: str) -> str:
+    environment = {"PYTHONPATH": str(PATH), "CARRIL_AS_RAY": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_package_is_one_file_and_a_table() -> None:
+    assert [path.name for path in PATH.rglob("*.py")] == ["__init__.py"]
+    assert len(MODULES) > 100
+
+
+def test_importing_ray_and_its_parts_loads_no_framework() -> None:
+    source = "import sys, ray, ray.train, ray.tune, ray.data, ray.air; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in printed(source).split()}
+    assert not loaded & {"numpy", "torch", "pandas", "pyarrow", "cloudpickle", "asyncio"}
+
+
+def test_import_ray_alone_loads_neither_the_older_generation_nor_the_tables_of_errors() -> None:
+    loaded = set(printed("import sys, ray; print(*sys.modules)").split())
+    assert not loaded & {
+        "ray.air",
+        "ray.train",
+        "ray.tune",
+        "carril.as_ray.absent",
+        "carril.as_ray.generations",
+        "json",
+    }
+
+
+def test_a_star_import_brings_no_submodules_along() -> None:
+    source = (
+        "from ray.train import *; import sys; print('torch' in dir(), ScalingConfig.__name__, 'torch' in sys.modules)"
+    )
+    assert printed(source).split() == ["False", "ScalingConfig", "False"]
+
+
+def test_a_module_of_the_table_pickles_by_its_name_and_lists_its_names() -> None:
+    source = (
+        "import ray.tune.schedulers.pb2 as m, cloudpickle, pickle\n"
+        "print(pickle.loads(cloudpickle.dumps(m)) is m, m.__all__, 'PB2' in dir(m), m.PB2.__module__)"
+    )
+    assert printed(source) == "True ['PB2'] True carril.tune.schedulers.pb2\n"
+
+
+# What is asked for, and what the error says besides the name.
+ABSENT = {
+    "from ray.train.callbacks import JsonLoggerCallback": "is not part of carril (it is of Ray 1.13 to 2.0)\nhint: every run writes `result.json`",
+    "from ray.train.callbacks import MLflowLoggerCallback": "`ray.air.integrations.mlflow.MLflowLoggerCallback`",
+    "import ray.serve": "is not part of carril\nhint: carril serves no models",
+    "from ray import serve": "is not part of carril\nhint: carril serves no models",
+    "import ray; ray.serve": "is not part of carril\nhint: carril serves no models",
+    "import ray.rllib.algorithms.ppo": "reinforcement learning",
+    "from ray.tune.search.flaml import CFO": "OptunaSearch",
+    "from ray.train.torch import TorchPredictor": "map_batches",
+    "from ray.train.lightning import RayDDPStrategy": "is not available yet\nhint: waits for Lightning",
+    "from ray.data.preprocessors import StandardScaler": "is not available yet\nhint: waits for preprocessors",
+    "import ray; ray.data.read_sql": "is not available yet\nhint: waits for readers",
+    "import ray; ray.remote(print)": "is not available yet\nhint: waits for remote functions",
+    "from ray.util.queue import Queue": "is not available yet\nhint: waits for remote functions",
+    "import ray._private.utils": "internal to Ray",
+}
+
+
+@pytest.mark.parametrize("line", ABSENT)
+def test_what_is_absent_says_what_to_use_instead(line: str) -> None:
+    assert ABSENT[line] in last_lines(line)
+
+
+# A name that no Ray has is an ordinary error, with the nearest name.
+MISTYPED = {
+    "from ray.train import ScalingConfg": "ImportError: cannot import name 'ScalingConfg' from 'ray.train': did you mean 'ScalingConfig'?",
+    "from ray import tain": "ImportError: cannot import name 'tain' from 'ray'",
+    "import ray.trian": "ModuleNotFoundError: No module named 'ray.trian': did you mean 'train'?",
+    "import ray.tune.shedulers": "ModuleNotFoundError: No module named 'ray.tune.shedulers': did you mean 'schedulers'?",
+    "from ray import train; train.reprot": "AttributeError: module 'ray.train' has no attribute 'reprot'. Did you mean: 'report'?",
+    "import ray; ray.zzz": "AttributeError: module 'ray' has no attribute 'zzz'\n",
+}
+
+
+@pytest.mark.parametrize("line", MISTYPED)
+def test_a_mistyped_name_is_an_ordinary_error_with_the_nearest_one(line: str) -> None:
+    text = last_lines(line)
+    assert text.startswith(MISTYPED[line])
+    assert "not available" not in text
+
+
+ARGUMENTS = {
+    "from ray.tune import run; run(print, trial_executor=1)": "`trial_executor` is a parameter of `run` in Ray 1.13 to 2.3",
+    "from ray import tune; tune.run(print, loggers=[])": "`loggers` is a parameter of `run` in Ray 1.13",
+    "from ray.train.torch import TorchTrainer; TorchTrainer(print, preprocessor=1)": "`preprocessor` is a parameter of `TorchTrainer` in Ray 2.0 to 2.7",
+    "from ray.train import RunConfig; RunConfig(storge_path='x')": "did you mean `storage_path`?",
+    "from ray.tune import SyncConfig; SyncConfig(upload_dir='s3://x')": "`upload_dir` is a parameter of `SyncConfig` in Ray 1.13 to 2.7; use `storage_path` with a URI",
+    "from ray import tune; tune.uniform(0, 1).sample(spec=1)": "`spec` is a parameter of `Domain.sample` in Ray 1.13 to 2.3",
+    "import ray.tune; ray.tune.Tuner.restore('x', overwrite_trainable=1)": "`overwrite_trainable` is a parameter of `Tuner.restore` in Ray 2.3",
+    "import ray; ray.shutdown(wait_for_processes=True)": "`wait_for_processes` is a parameter of `shutdown` in Ray 2.60",
+    "import ray; ray.init(storage='x')": "`storage` is a parameter of `init` in Ray 1.13 to 2.7",
+    "import ray; ray.data.read_text('/x', errors='ignore')": "`errors` is a parameter of `read_text` in Ray 1.13 to 2.3",
+}
+
+
+@pytest.mark.parametrize("line", ARGUMENTS)
+def test_an_argument_of_another_generation_is_told_with_the_generation(line: str) -> None:
+    text = last_lines(line)
+    assert f"hint: {ARGUMENTS[line]}" in text
+
+
+def test_an_argument_of_a_function_of_the_scripts_own_is_left_alone() -> None:
+    source = "import ray\ndef run(x): pass\nrun(1, loggers=[])"
+    assert last_lines(source) == "TypeError: run() got an unexpected keyword argument 'loggers'\n"
+
+
+def test_an_argument_of_another_generation_is_told_in_a_worker_too(scripts: Scripts) -> None:
+    script = scripts.start(
+        """
+        import ray
+        from ray.train.data_parallel_trainer import DataParallelTrainer
+
+        def loop():
+            ray.shutdown(wait_for_processes=True)
+
+        DataParallelTrainer(loop).fit()
+        """,
+        before=AS_RAY,
+    )
+    assert script.finish() == 1
+    assert "hint: `wait_for_processes` is a parameter of `shutdown` in Ray 2.60" in script.output
