@@ -11,7 +11,7 @@ INTERRUPTIBLE := env --default-signal=HUP,INT,QUIT
 RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
 
-.PHONY: train build wheel test test-rust test-python test-examples lint format test-long test-long-data test-long-fuzz test-long-soak test-long-search sim bench recording clean
+.PHONY: train build wheel test test-rust test-python test-examples lint format test-long test-long-data test-long-fuzz test-long-soak test-long-search sim bench surface recording clean
 
 ## Build, install and run the main example
 train: $(VENV)/.installed $(VENV)/.example
@@ -129,6 +129,10 @@ bench: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
 	$(PY) benches/run.py $(BENCH)
 	$(PY) scripts/readme_numbers.py
+
+## The tables of Ray's names in docs/reference/ray, from the newest Ray and from ours
+surface: $(VENV)/.test $(VENV)/.installed
+	$(PY) scripts/surface/make.py $(SURFACE)
 
 ## The pictures of the README, from real runs
 recording: $(VENV)/.test $(VENV)/.installed
