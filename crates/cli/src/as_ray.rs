@@ -1,7 +1,8 @@
 //! `carril as-ray -- COMMAND …`: runs a command in which the name `ray` stands for us.
 //!
 //! One directory with only `ray` in it stands in front of `PYTHONPATH`, one with the command `ray` in front of `PATH`. Where
-//! the command is a Python script, its head is started before it, so that the imports of the two overlap.
+//! the command is a Python script, its head is started before it, so that the imports of the two overlap. `--install` puts
+//! the names into the Python environment instead: there no command needs anything in front.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -19,8 +20,14 @@ use crate::NodeLimits;
 pub struct AsRay {
     #[command(flatten)]
     limits: NodeLimits,
+    /// Let `ray` stand for carril in this Python environment, with nothing in front of the commands
+    #[arg(long, conflicts_with_all = ["uninstall", "command", "num_cpus", "num_gpus", "resources"])]
+    install: bool,
+    /// Take back what `--install` has done
+    #[arg(long, conflicts_with_all = ["command", "num_cpus", "num_gpus", "resources"])]
+    uninstall: bool,
     /// The command and its arguments, after `--`
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(required_unless_present_any = ["install", "uninstall"], trailing_var_arg = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
@@ -37,6 +44,9 @@ impl AsRay {
 
     fn execute(self) -> Result<ExitCode, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find the carril command itself: {error}"))?;
+        if self.install || self.uninstall {
+            return change_environment(&own, if self.install { "install" } else { "uninstall" });
+        }
         let is_ray = self.command[0] == "ray";
         let program = if is_ray { Some(own.clone()) } else { find_program(&self.command[0]) };
         let named = self.command[0].to_string_lossy();
@@ -71,6 +81,15 @@ impl AsRay {
         let error = command.exec();
         Err(format!("cannot run `{named}`: {error}{way}"))
     }
+}
+
+/// Puts the names into the environment of this command, or takes them out. Python knows where its files go.
+fn change_environment(own: &Path, what: &str) -> Result<ExitCode, String> {
+    let python = python_of(Path::new(""), own);
+    let mut command = Command::new(&python);
+    // Isolated: what is beside the caller, or in its PYTHONPATH, is no part of the environment.
+    command.args(["-I", "-m", "carril.as_ray.install", what]);
+    Err(format!("cannot run `{}`: {}", python.display(), command.exec()))
 }
 
 /// A command that is a Python interpreter, with the script that it runs, if it runs one.

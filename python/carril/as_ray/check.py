@@ -40,8 +40,11 @@ def real_ray_in_the_way() -> str | None:
 
     Outside `carril as-ray` a Ray that is only installed is no business of ours, but one beside our own package is.
     """
+    from carril.as_ray import startup
+
     loaded = _loaded_elsewhere()
-    if loaded is not None:
+    # Where `carril as-ray --install` was, a finder answers before the paths are asked.
+    if loaded is not None or startup.is_installed():
         return loaded
     return _found_first() if os.environ.get("CARRIL_AS_RAY") == "1" else None
 
