@@ -4,12 +4,17 @@ Each file is damaged in many ways, with CARRIL_LONG in 2,000: bytes that are oth
 with the one that fails.
 """
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import random
+import resource
 import struct
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,6 +138,13 @@ def _image(kind: str, **options: object) -> bytes:
     return out.getvalue()
 
 
+def _packed(codec: str, content: bytes) -> bytes:
+    out = pyarrow.BufferOutputStream()
+    with pyarrow.CompressedOutputStream(out, codec) as packed:
+        packed.write(content)
+    return bytes(out.getvalue())
+
+
 FORMATS: dict[str, tuple[str, Callable[[], bytes], Callable[[str], data.Dataset]]] = {
     "parquet": ("parquet", _parquet, data.read_parquet),
     "feather": ("feather", lambda: _feather("uncompressed"), data.read_ipc),
@@ -148,6 +160,13 @@ FORMATS: dict[str, tuple[str, Callable[[], bytes], Callable[[str], data.Dataset]
     "text": ("txt", _text, data.read_text),
     "tfrecord": ("tfrecords", _tfrecord, data.read_tfrecords),
     "webdataset": ("tar", _tar, data.read_webdataset),
+    "gzip csv": ("csv.gz", lambda: gzip.compress(_csv()), data.read_csv),
+    "bzip2 json": ("json.bz2", lambda: bz2.compress(_json()), data.read_json),
+    "xz text": ("txt.xz", lambda: lzma.compress(_text()), data.read_text),
+    "zstd json": ("json.zst", lambda: _packed("zstd", _json()), data.read_json),
+    "lz4 csv": ("csv.lz4", lambda: _packed("lz4", _csv()), data.read_csv),
+    "gzip tfrecord": ("tfrecords.gz", lambda: gzip.compress(_tfrecord()), data.read_tfrecords),
+    "gzip webdataset": ("tar.gz", lambda: gzip.compress(_tar()), data.read_webdataset),
     "png": ("png", lambda: _image("PNG"), data.read_images),
     "jpeg": ("jpg", lambda: _image("JPEG"), data.read_images),
     "progressive jpeg": ("jpg", lambda: _image("JPEG", progressive=True), data.read_images),
@@ -226,6 +245,54 @@ def test_no_length_of_a_compressed_buffer_is_believed(
             except CarrilError:
                 pass
     assert failed > 5, "some of them were lengths of buffers"
+
+
+def _png_of(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(99))) + chunk(b"IEND", b"")
+    )
+
+
+def _with(content: bytes, at: int, form: str, *numbers: int) -> bytes:
+    made = bytearray(content)
+    struct.pack_into(form, made, at, *numbers)
+    return bytes(made)
+
+
+def _too_large() -> dict[str, bytes]:
+    """Pictures whose headers say that they are so large that nobody has the memory."""
+    gif, bmp, jpeg = _image("GIF"), _image("BMP"), _image("JPEG")
+    progressive = _image("JPEG", progressive=True)
+    return {
+        "square.png": _png_of(60_000, 60_000),
+        "tall.png": _png_of(1, (1 << 31) - 1),
+        "most.png": _png_of((1 << 31) - 1, (1 << 31) - 1),
+        "screen.gif": _with(gif, 6, "<HH", 65_535, 65_535),
+        "frame.gif": _with(_with(gif, 6, "<HH", 65_535, 65_535), gif.index(b",") + 5, "<HH", 65_535, 65_535),
+        "most.bmp": _with(bmp, 18, "<ii", (1 << 31) - 1, (1 << 31) - 1),
+        "down.bmp": _with(bmp, 18, "<ii", 60_000, -60_000),
+        "least.bmp": _with(bmp, 18, "<ii", -(1 << 31), -(1 << 31)),
+        "most.jpg": _with(jpeg, jpeg.index(b"\xff\xc0") + 5, ">HH", 65_535, 65_535),
+        "progressive.jpg": _with(progressive, progressive.index(b"\xff\xc2") + 5, ">HH", 65_535, 65_535),
+    }
+
+
+@pytest.mark.parametrize("name", _too_large())
+def test_no_size_of_a_picture_is_believed(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(_too_large()[name])
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), limit[1]))
+    try:
+        with pytest.raises(StorageError, match=name):
+            data.read_images(str(path)).take_all()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
 
 
 def test_records_without_features_are_an_error_that_names_the_file(tmp_path: Path) -> None:

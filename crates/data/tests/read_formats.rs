@@ -76,6 +76,13 @@ fn numpy_arrays() {
     assert_eq!(read(npy("<f2", false, "(2,)", &halves)), ["data: Float16", "1", "-2"]);
     let path = directory.write("o.npy", npy("|O", false, "(1,)", &[]));
     assert!(error(json!({ "format": "numpy", "paths": [path] })).contains("`|O`"));
+    for (descr, shape) in [("<f4", "(1099511627776, 0)"), ("|S0", "(1099511627776,)"), ("<U0", "(1099511627776,)")] {
+        let path = directory.write("none.npy", npy(descr, false, shape, &[]));
+        let told = error(json!({ "format": "numpy", "paths": [path] }));
+        assert!(told.contains("none.npy") && told.contains("rows of no bytes"), "{told}");
+    }
+    let path = directory.write("few.npy", npy("<f4", false, "(100000, 0)", &[]));
+    assert_eq!(shown(json!({ "format": "numpy", "paths": [path] })).len(), 100_001);
     let path = directory.write("short.npy", npy("<f8", false, "(2,)", &[0; 9]));
     assert!(error(json!({ "format": "numpy", "paths": [path] })).contains("short.npy"));
     directory.write("d/1.npy", npy("<f4", false, "(1, 6)", &floats));

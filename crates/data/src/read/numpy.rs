@@ -17,6 +17,7 @@ use serde::Deserialize;
 
 use crate::error::DataError;
 use crate::files::{FileOptions, FileRef, in_parallel};
+use crate::read::BLOCK_ROWS;
 use crate::read::file_source::{Damages, FileSource, Take, UnitReader};
 use crate::read::layout::Layout;
 use crate::read::schema::{Lacking, unify};
@@ -27,6 +28,8 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// The header of an array of numbers is some 118 bytes long.
 const START: u64 = 4096;
 const UNIT: u64 = 16 << 20;
+/// Rows of no bytes (a shape of `(5, 0)`, texts of no characters) cost a file nothing and memory something.
+const MOST_EMPTY_ROWS: usize = 1 << 24;
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -112,7 +115,7 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, _options: NumpyOpt
         // The rows of an array in Fortran's order lie all over the file.
         let step = match header.is_fortran && header.shape.len() > 1 {
             true => rows.max(1),
-            false if header.row_bytes() == 0 => rows.max(1),
+            false if header.row_bytes() == 0 => BLOCK_ROWS,
             false => (UNIT / header.row_bytes()).max(1) as usize,
         };
         for begin in (0..rows).step_by(step) {
@@ -154,6 +157,9 @@ fn look(file: &FileRef) -> Result<Header, DataError> {
     let mut header = parse(&text).map_err(damaged)?;
     header.begin = begin as u64;
     let wanted = header.begin + header.shape[0] as u64 * header.row_bytes();
+    if header.row_bytes() == 0 && header.shape[0] > MOST_EMPTY_ROWS {
+        return Err(damaged(format!("it says that it has {} rows of no bytes", header.shape[0])));
+    }
     match file.size >= wanted {
         true => Ok(header),
         false => Err(DataError::damaged(&file.name, None, format!("it has {} bytes instead of {wanted}", file.size))),

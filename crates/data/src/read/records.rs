@@ -138,7 +138,9 @@ impl Extent {
         let mut rest: Vec<u8> = Vec::new();
         loop {
             let before = rest.len();
-            let read = plain.by_ref().take(PIECE as u64).read_to_end(&mut rest).map_err(damaged)?;
+            // What holds no end is looked through again with as much more: once for each byte, however long a record is.
+            let more = PIECE.max(before) as u64;
+            let read = plain.by_ref().take(more).read_to_end(&mut rest).map_err(damaged)?;
             if read == 0 {
                 if before > 0 {
                     take(offset, rest.into())?;
