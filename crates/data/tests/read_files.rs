@@ -91,3 +91,13 @@ fn a_text_file_without_a_record_has_no_rows_in_every_format() {
         }
     }
 }
+
+#[test]
+fn a_line_that_has_no_place_in_a_column_is_an_error_that_names_it() {
+    let directory = Directory::new();
+    let path = directory.write("long.txt", "first\n");
+    // It takes no space on the disk.
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(3 << 30).unwrap();
+    let told = error(json!({ "format": "text", "paths": [path] }));
+    assert!(told.contains("long.txt") && told.contains("2 GiB without an end"), "{told}");
+}

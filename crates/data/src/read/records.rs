@@ -127,6 +127,7 @@ impl Extent {
         let file = &files[self.file];
         if let Some(end) = self.end {
             if self.begin < end {
+                bounded(file, self.begin, end - self.begin, ends)?;
                 take(self.begin, file.read_range(self.begin..end)?)?;
             }
             return Ok(());
@@ -147,7 +148,10 @@ impl Extent {
                 }
                 return Ok(());
             }
-            let Some(end) = last_end(&rest, ends) else { continue };
+            let Some(end) = last_end(&rest, ends) else {
+                bounded(file, offset, rest.len() as u64, ends)?;
+                continue;
+            };
             let after = rest.split_off(end);
             let piece = std::mem::replace(&mut rest, after);
             if !take(offset, piece.into())? {
@@ -156,6 +160,17 @@ impl Extent {
             offset += end as u64;
         }
     }
+}
+
+/// The longest piece: longer texts have no place in a column.
+const LONGEST: u64 = i32::MAX as u64;
+
+fn bounded(file: &FileRef, offset: u64, length: u64, ends: Ends) -> Result<(), DataError> {
+    if length <= LONGEST || matches!(ends, Ends::Whole) {
+        return Ok(());
+    }
+    let line = format!("line {}", line_at(file, offset));
+    Err(DataError::damaged(&file.name, Some(line), "it has 2 GiB without an end of a record"))
 }
 
 /// Where the last record ends of bytes that begin with one.
