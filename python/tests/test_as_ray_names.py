@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from driver_scripts import Scripts, scripts_fixture  # noqa: F401
+from driver_scripts import Scripts, scripts_fixture, values  # noqa: F401
 
 import carril.as_ray
 from carril._internal.command import find_command
@@ -156,3 +156,96 @@ def test_an_argument_of_another_generation_is_told_in_a_worker_too(scripts: Scri
     )
     assert script.finish() == 1
     assert "hint: `wait_for_processes` is a parameter of `shutdown` in Ray 2.60" in script.output
+
+
+def test_the_small_modules_that_scripts_import_are_there() -> None:
+    source = """
+import ray, ray._version, ray.cloudpickle, ray.air.util
+from ray.train.trainer import BaseTrainer, Trainer
+from ray.train.torch import TorchTrainer
+from ray.tune.search import grid_search
+from ray.tune.logger.logger import pretty_print as second
+from ray.tune.logger import pretty_print
+from ray.util.annotations import Deprecated, PublicAPI, RayDeprecationWarning
+
+@PublicAPI
+def one(): return 1
+
+@PublicAPI(stability="beta")
+def two(): return 2
+
+@Deprecated(message="x")
+def three(): return 3
+
+print(ray._version.version == ray.__version__, ray.cloudpickle.loads(ray.cloudpickle.dumps(lambda: 5))())
+print(issubclass(TorchTrainer, BaseTrainer), Trainer.__name__, grid_search([1]), second is pretty_print)
+print(one(), two(), three(), issubclass(RayDeprecationWarning, DeprecationWarning))
+"""
+    assert printed(source).splitlines() == ["True 5", "True Trainer {'grid_search': [1]} True", "1 2 3 True"]
+
+
+def test_the_tools_of_tune_do_what_ray_s_do() -> None:
+    """The expected values are what Ray 2.60 gives."""
+    from carril.as_ray import tune_utils as utils
+
+    nested = {"a": {"b": 1, "c": {"d": 2}}, "e": [1, {"f": 2}], "g": {}, 3: 4, "h": {5: 6}}
+    assert utils.flatten_dict(nested) == {"e": [1, {"f": 2}], 3: 4, "a/b": 1, "h/5": 6, "a/c/d": 2}
+    assert utils.flatten_dict(nested, flatten_list=True)["e/1/f"] == 2
+    with pytest.raises(ValueError, match="delimiter"):
+        utils.flatten_dict({"a/b": 1}, prevent_delimiter=True)
+    assert utils.unflatten_dict({"a/b": 1, "a/c/d": 2}) == {"a": {"b": 1, "c": {"d": 2}}}
+    assert utils.unflattened_lookup("a/b/0", {"a": {"b": [7]}}) == 7
+    assert utils.unflattened_lookup("a/z", {"a": {}}, default=3) == 3
+    with pytest.raises(KeyError):
+        utils.unflattened_lookup("a/z", {"a": {}})
+    first = {"a": {"b": 1}}
+    assert utils.merge_dicts(first, {"a": {"c": 2}, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
+    assert first == {"a": {"b": 1}}
+    with pytest.raises(Exception, match="unknown key 'y'"):
+        utils.deep_update({"a": {"x": 1}}, {"a": {"y": 2}})
+    assert utils.deep_update({"a": {"type": 1, "x": 1}}, {"a": {"type": 2}}, False, None, ["a"]) == {"a": {"type": 2}}
+    result = {"b": 1, "a": None, "c": {"d": 1.5, "e": [1, 2]}, "config": {"x": 1}, "f": True, "hidden": 1}
+    assert utils.pretty_print(result, exclude=["hidden"]) == "b: 1\nc:\n  d: 1.5\n  e:\n  - 1\n  - 2\nf: true\n"
+
+
+def test_a_gpu_is_waited_for_by_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for `nvidia-smi`, whose second GPU becomes free at the third look."""
+    from carril.as_ray.tune_utils import wait_for_gpu
+
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(
+        f"#!/bin/sh\necho x >> {tmp_path}/looks\n"
+        f"[ $(wc -l < {tmp_path}/looks) -lt 3 ] && used=500 || used=0\n"
+        'echo "0, GPU-a, 900, 1000"\necho "1, GPU-b, $used, 1000"\n'
+    )
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert wait_for_gpu(delay_s=0) is True
+    assert (tmp_path / "looks").read_text().count("x") == 3
+    assert wait_for_gpu("GPU-b", delay_s=0) is True
+    with pytest.raises(RuntimeError, match="did not become free"):
+        wait_for_gpu(0, retry=2, delay_s=0)
+    with pytest.raises(ValueError, match="no GPU '7'"):
+        wait_for_gpu(7)
+
+
+def test_an_experiment_is_run_by_run_and_by_run_experiments(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        from ray import tune
+        from ray.tune import Experiment
+
+        def objective(config):
+            tune.report({"loss": config["x"]})
+
+        one = Experiment("one", objective, config={"x": tune.grid_search([3, 1, 2])})
+        analysis = tune.run(one, metric="loss", mode="min", verbose=0, config={"x": 9})
+        print(f"best={analysis.best_config['x']} of {len(analysis.trials)} in {analysis.experiment_path.rpartition('/')[2]}")
+        two = Experiment("two", objective, config={"x": 5}, num_samples=2)
+        trials = tune.run_experiments([two], verbose=0)
+        print(f"two={[trial.last_result['loss'] for trial in trials]}")
+        """,
+        before=AS_RAY,
+    )
+    assert values(output) == {"best": "1 of 3 in one", "two": "[5, 5]"}

@@ -121,14 +121,14 @@ def test_all_that_a_module_promises_is_there(scripts: Scripts) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from ray.tune import Experiment",
-        "from ray.tune.experiment import Experiment",
+        "from ray.tune.utils import UtilMonitor",
+        "from ray.tune.logger import UnifiedLogger",
         "import ray.tune.utils.log",
         "from ray.tune.syncer import Syncer",
         "from ray.tune.search.flaml import CFO",
         "from ray.tune.suggest.skopt import SkOptSearch",
         "from ray.tune.integration.mlflow import mlflow_mixin",
-        "from ray.tune.logger import pretty_print",
+        "from ray.tune.logger.aim import AimLoggerCallback",
     ],
 )
 def test_what_is_not_there_says_so_by_name(scripts: Scripts, line: str) -> None:
@@ -144,16 +144,16 @@ def test_an_attribute_that_is_not_there_can_be_asked_for(scripts: Scripts) -> No
         """
         from ray import tune
         import ray.tune.logger
-        print(f"experiment={hasattr(tune, 'Experiment')}")
-        print(f"pretty_print={getattr(ray.tune.logger, 'pretty_print', None)}")
+        print(f"docker={hasattr(tune, 'docker')}")
+        print(f"logger={getattr(ray.tune.logger, 'UnifiedLogger', None)}")
         try:
-            tune.Experiment
+            tune.docker
         except AttributeError as error:
             print(f"text={error}".splitlines()[0])
         """,
         before=AS_RAY,
     )
-    found = {"experiment": "False", "pretty_print": "None", "text": "`ray.tune.Experiment` is not available yet"}
+    found = {"docker": "False", "logger": "None", "text": "`ray.tune.docker` is not part of carril"}
     assert values(output) == found
 
 

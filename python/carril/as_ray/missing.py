@@ -48,7 +48,7 @@ def raise_missing_module(name: str) -> NoReturn:
     """For an import of a module that is not in the table."""
     from carril.as_ray import generations
 
-    if generations.of_name(name) is not None:
+    if _is_of_ray(name):
         raise_missing(f"{name}.{wanted}" if (wanted := _imported_from(name, sys._getframe(1))) else name)
     package, _, last = name.rpartition(".")
     known = [one for one in generations.names_of(package) if not one.startswith("_")]
@@ -59,18 +59,22 @@ def raise_unknown(module: ModuleType, name: str, frame: FrameType) -> NoReturn:
     """For an attribute that a module of ours does not have. `frame` is the one that asked."""
     path = f"{module.__name__}.{name}"
     is_import = _imports(frame)
-    if not name.startswith("__"):
-        from carril.as_ray import generations
-
-        if generations.of_name(path) is not None:
-            message, hint = _text(path)
-            # `from … import` would swallow an AttributeError, and the text with it.
-            raise (MissingNameError if is_import else MissingAttributeError)(message, hints=[hint])
+    if not name.startswith("__") and _is_of_ray(path):
+        message, hint = _text(path)
+        # `from … import` would swallow an AttributeError, and the text with it.
+        raise (MissingNameError if is_import else MissingAttributeError)(message, hints=[hint])
     if is_import:
         nearest = _nearest(name, dir(module))
         raise ImportError(f"cannot import name {name!r} from {module.__name__!r}{nearest}", name=module.__name__)
     # Python itself looks for the nearest name when the error is shown.
     raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}", name=name, obj=module)
+
+
+def _is_of_ray(path: str) -> bool:
+    """Whether some Ray has or had the name: one of the tables, or one that is older than they are."""
+    from carril.as_ray import absent, generations
+
+    return path in absent.ABSENT or path in absent.LATER or generations.of_name(path) is not None
 
 
 def _imported_from(module: str, frame: FrameType | None) -> str | None:

@@ -15,6 +15,7 @@ MODULES: dict[str, dict[str, str]] = {
             "ObjectRef cancel get get_actor get_gpu_ids get_runtime_context init kill method put remote timeline wait"
         ),
     },
+    "ray._version": {"carril.as_ray.version": "commit version"},
     "ray.air": {
         "carril.as_ray.legacy": "CheckpointConfig FailureConfig RunConfig ScalingConfig",
         "carril.train": "Checkpoint Result",
@@ -38,6 +39,10 @@ MODULES: dict[str, dict[str, str]] = {
             "get_trial_resources get_world_rank get_world_size report"
         ),
     },
+    "ray.air.util": {},
+    "ray.cloudpickle": {
+        "cloudpickle": "CloudPickler Pickler dump dumps load loads register_pickle_by_value unregister_pickle_by_value"
+    },
     "ray.data": {
         "carril.data": (
             "ActorPoolStrategy DataContext DataIterator Dataset Datasource ExecutionOptions ExecutionResources "
@@ -56,7 +61,7 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.train": {"carril.train": "*"},
     "ray.train._checkpoint": {"carril.train": "Checkpoint"},
     "ray.train.backend": {"carril.train": "BackendConfig"},
-    "ray.train.base_trainer": {"carril.train": "TrainingFailedError"},
+    "ray.train.base_trainer": {"carril.train": "BaseTrainer=DataParallelTrainer TrainingFailedError"},
     "ray.train.collective": {"carril.train.collective": "barrier broadcast_from_rank_zero"},
     "ray.train.constants": {
         "carril.train": "TRAIN_DATASET_KEY",
@@ -68,6 +73,7 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.train.torch.config": {"carril.train.torch": "TorchConfig"},
     "ray.train.torch.torch_checkpoint": {"carril.train.torch": "TorchCheckpoint"},
     "ray.train.torch.torch_trainer": {"carril.train.torch": "TorchTrainer"},
+    "ray.train.trainer": {"carril.train": "BaseTrainer=DataParallelTrainer Trainer"},
     "ray.train.v2": {},
     "ray.train.v2.api": {},
     "ray.train.v2.api.callback": {"carril.train": "UserCallback"},
@@ -101,7 +107,8 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.tune.error": {"carril.tune": "TuneError"},
     "ray.tune.execution": {},
     "ray.tune.execution.placement_groups": {"carril.tune": "PlacementGroupFactory"},
-    "ray.tune.experiment": {"carril.tune.schedulers._trial": "Trial"},
+    "ray.tune.experiment": {"carril.tune": "Experiment", "carril.tune.schedulers._trial": "Trial"},
+    "ray.tune.experiment.experiment": {"carril.tune": "Experiment"},
     "ray.tune.experiment.trial": {"carril.tune.schedulers._trial": "Trial"},
     "ray.tune.integration": {},
     "ray.tune.integration.keras": {"carril.tune.integration.keras": "TuneReportCallback TuneReportCheckpointCallback"},
@@ -115,7 +122,8 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.tune.integration.xgboost": {
         "carril.tune.integration.xgboost": "TuneReportCallback TuneReportCheckpointCallback",
     },
-    "ray.tune.logger": {"carril.tune.logger": "*"},
+    "ray.tune.logger": {"carril.as_ray.tune_utils": "pretty_print", "carril.tune.logger": "*"},
+    "ray.tune.logger.logger": {"carril.as_ray.tune_utils": "pretty_print", "carril.tune.logger": "LoggerCallback"},
     "ray.tune.progress_reporter": {"carril.tune": "CLIReporter JupyterNotebookReporter ProgressReporter"},
     "ray.tune.registry": {"carril.tune": "register_env register_trainable"},
     "ray.tune.result": {
@@ -141,7 +149,7 @@ MODULES: dict[str, dict[str, str]] = {
         ),
     },
     "ray.tune.schedulers.trial_scheduler": {"carril.tune.schedulers.trial_scheduler": "FIFOScheduler TrialScheduler"},
-    "ray.tune.search": {"carril.tune.search": "*"},
+    "ray.tune.search": {"carril.tune": "grid_search", "carril.tune.search": "*"},
     "ray.tune.search.ax": {"carril.tune.search.ax": "AxSearch"},
     "ray.tune.search.basic_variant": {"carril.tune.search.basic_variant": "BasicVariantGenerator"},
     "ray.tune.search.bayesopt": {"carril.tune.search.bayesopt": "BayesOptSearch"},
@@ -178,5 +186,8 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.tune.tune": {"carril.tune": "run run_experiments"},
     "ray.tune.tune_config": {"carril.tune": "ResumeConfig TuneConfig"},
     "ray.tune.tuner": {"carril.tune": "Tuner"},
+    "ray.tune.utils": {"carril.as_ray.tune_utils": "*"},
+    "ray.tune.utils.util": {"carril.as_ray.tune_utils": "*"},
     "ray.util": {"carril.as_ray.core": "get_node_ip_address"},
+    "ray.util.annotations": {"carril.as_ray.annotations": "*"},
 }

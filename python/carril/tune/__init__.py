@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 _WHERE = {
     "carril.tune._config": ("ResumeConfig", "TuneConfig"),
     "carril.tune._context": ("TuneContext",),
+    "carril.tune._experiment": ("Experiment",),
     "carril.tune._result_grid": ("ResultGrid",),
     "carril.tune._session": ("get_checkpoint", "get_context", "report"),
     "carril.tune._space": (
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from carril.tune._config import ResumeConfig as ResumeConfig
     from carril.tune._config import TuneConfig as TuneConfig
     from carril.tune._context import TuneContext as TuneContext
+    from carril.tune._experiment import Experiment as Experiment
     from carril.tune._result_grid import ResultGrid as ResultGrid
     from carril.tune._session import get_checkpoint as get_checkpoint
     from carril.tune._session import get_context as get_context

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from carril.exceptions import ConfigError, NotAvailableError, of_another_ray
 from carril.train._config import CheckpointConfig, FailureConfig, RunConfig
 from carril.tune._config import ResumeConfig, TuneConfig
+from carril.tune._experiment import Experiment
 from carril.tune.trainable import with_resources
 
 if TYPE_CHECKING:
@@ -61,6 +62,10 @@ def run(
     **private: Any,
 ) -> "ExperimentAnalysis":
     """Searches to the end. Raises `TuneError` if a trial failed, unless `raise_on_failed_trial=False`."""
+    if isinstance(run_or_experiment, Experiment):
+        # What an experiment says of itself counts, given or not; the rest is the call's.
+        given = {name: value for name, value in locals().items() if name not in ("run_or_experiment", "private")}
+        return run(run_or_experiment.run, **{**given, **private, **run_or_experiment.arguments})
     for key in private:
         if not key.startswith("_"):
             raise ConfigError(f"`tune.run()` has no argument `{key}`", hints=of_another_ray("run", key))
@@ -164,11 +169,17 @@ def _checkpoints(
 
 
 def run_experiments(experiments: Any, **options: Any) -> Any:
-    """Ray's way to run several experiments from dicts, one after the other."""
-    if not isinstance(experiments, Mapping):
-        raise NotAvailableError("`run_experiments()` takes a dict of experiments by name")
+    """Ray's way to run several experiments, from dicts by name or from `Experiment` objects, one after the other."""
     results: list[Any] = []
-    for name, spec in experiments.items():
-        spec = dict(spec)
-        results.extend(run(spec.pop("run"), name=name, raise_on_failed_trial=False, **{**spec, **options}).trials)
+    options = {"raise_on_failed_trial": False, **options}
+    if isinstance(experiments, Mapping):
+        for name, spec in experiments.items():
+            spec = dict(spec)
+            results.extend(run(spec.pop("run"), name=name, **{**spec, **options}).trials)
+        return results
+    listed = [experiments] if isinstance(experiments, Experiment) else list(experiments)
+    for one in listed:
+        if not isinstance(one, Experiment):
+            raise ConfigError(f"`run_experiments()` takes experiments, or a dict of them by name, not {one!r}")
+        results.extend(run(one, **options).trials)
     return results
