@@ -120,7 +120,7 @@ def test_every_field_has_its_default_and_the_configuration_pickles(cls: Any) -> 
         (lambda: ScalingConfig(num_workers=True), "`ScalingConfig.num_workers` is True"),
         (lambda: ScalingConfig(num_workers=(3, 2)), "is (3, 2): least must be 1 or more and not above most"),
         (lambda: ScalingConfig(num_workers=(1, 2, 3)), "is (1, 2, 3): an elastic size is (least, most)"),  # type: ignore[arg-type]
-        (lambda: ScalingConfig(use_gpu=1), "`ScalingConfig.use_gpu` is 1: it must be True or False"),  # type: ignore[arg-type]
+        (lambda: ScalingConfig(use_gpu=2), "`ScalingConfig.use_gpu` is 2: it must be True or False"),  # type: ignore[arg-type]
         (lambda: ScalingConfig(resources_per_worker={"GPU": 1}), "asks for GPU: 1 and `use_gpu` is False\nhint: set"),
         (
             lambda: ScalingConfig(use_gpu=True, resources_per_worker={"GPU": 0}),
@@ -345,3 +345,10 @@ def test_a_trainer_keeps_what_it_was_given_and_prints_itself() -> None:
 def test_a_resource_in_the_wrong_case_is_not_taken_for_another(name: str) -> None:
     with pytest.raises(ConfigError, match=f"has '{name}'\nhint: did you mean '{name.upper()}'"):
         ScalingConfig(resources_per_worker={name: 1})
+
+
+@pytest.mark.parametrize("given", [0, 1, False, True])
+def test_zero_and_one_are_as_good_as_false_and_true(given: int) -> None:
+    """A widely copied script has `use_gpu=int(not smoke_test)`."""
+    assert ScalingConfig(use_gpu=given).use_gpu is bool(given)  # type: ignore[arg-type]
+    assert ("GPU" in ScalingConfig(use_gpu=given).worker_resources) is bool(given)  # type: ignore[arg-type]

@@ -156,7 +156,6 @@ def test_a_list_stops_where_any_of_its_members_does() -> None:
 BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: as_stopper({"loss": "5"}), ConfigTypeError, r"`stop\['loss'\]` is a str: it must be a number"),
     (lambda: as_stopper({"loss": NAN}), ConfigError, "is NaN"),
-    (lambda: as_stopper({"a": {"b": 1}}), ConfigTypeError, "a nested metric is written `a/…`"),
     (lambda: as_stopper({3: 1}), ConfigTypeError, "the key 3"),
     (lambda: as_stopper(5), ConfigTypeError, "`stop` is an int: it must be a dict"),
     (lambda: as_stopper("loss"), ConfigTypeError, "`stop` is a str"),
@@ -190,3 +189,14 @@ def test_a_stopper_without_its_methods_says_which_one_is_missing() -> None:
         Half()("a", {})
     with pytest.raises(NotImplementedError, match="`Half` has no `stop_all`"):
         Half().stop_all()
+
+
+def test_a_nested_dict_of_limits_is_the_same_as_flattened_names() -> None:
+    nested = {"a": {"b": 1, "c": {"d": 2.5}}, "e": 3}
+    assert (
+        as_stopper(nested) == as_stopper({"a/b": 1, "a/c/d": 2.5, "e": 3}) == ({"a/b": 1, "a/c/d": 2.5, "e": 3}, None)
+    )
+    with pytest.raises(ConfigTypeError, match="must be a number"):
+        as_stopper({"a": {"b": "high"}})
+    with pytest.raises(ConfigTypeError, match="name of a metric"):
+        as_stopper({"a": {1: 2}})

@@ -46,6 +46,10 @@ class Config:
 
     def _need(self, name: str, kinds: tuple[type, ...], what: str) -> None:
         value = getattr(self, name)
+        # `use_gpu=int(...)` is what many scripts write: 0 and 1 are as good as False and True.
+        if kinds == (bool,) and type(value) is int and value in (0, 1):
+            setattr(self, name, bool(value))
+            return
         # True is an int for Python, and never what is meant where a number is.
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise ConfigTypeError(f"`{type(self).__name__}.{name}` is {value!r}: it must be {what}")

@@ -1,8 +1,9 @@
 """What a user gives as `stop`: rules that the head follows by itself, or a stopper that the driver is asked for."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from numbers import Real
+from typing import Any
 
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.tune.stopper.stopper import CombinedStopper, FunctionStopper, Stopper
@@ -16,7 +17,7 @@ def as_stopper(stop: object) -> tuple[dict[str, float], Stopper | None]:
     stoppers: list[Stopper] = []
     for one in stop if isinstance(stop, (list, tuple)) else [stop]:
         if isinstance(one, Mapping):
-            for name, limit in one.items():
+            for name, limit in _flat(one):
                 value = _limit(name, limit)
                 # Any of several rules stops the trial: the lowest one comes first.
                 rules[name] = min(value, rules.get(name, value))
@@ -27,14 +28,19 @@ def as_stopper(stop: object) -> tuple[dict[str, float], Stopper | None]:
     return rules, stoppers[0] if stoppers else None
 
 
+def _flat(rules: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
+    """A nested metric may be written as a nested dict, or as `a/b`."""
+    for name, limit in rules.items():
+        if not isinstance(limit, Mapping):
+            yield name, limit
+            continue
+        for inner, value in _flat(limit):
+            yield (f"{name}/{inner}" if isinstance(name, str) and isinstance(inner, str) else None), value
+
+
 def _limit(name: object, limit: object) -> float:
     if not isinstance(name, str) or not name:
         raise ConfigTypeError(f"`stop` has the key {name!r}: it must be the name of a metric")
-    if isinstance(limit, Mapping):
-        raise ConfigTypeError(
-            f"`stop[{name!r}]` is a dict: it must be a number",
-            hints=[f"a nested metric is written `{name}/…`"],
-        )
     if not isinstance(limit, Real):
         raise ConfigTypeError(f"`stop[{name!r}]` is {kind_of(limit)}: it must be a number")
     value = float(limit)
