@@ -1,5 +1,6 @@
 """The package `ray` as it is made from its table: what is there, and what is said of names and arguments that are not."""
 
+import json
 import re
 import subprocess
 import sys
@@ -249,3 +250,31 @@ def test_an_experiment_is_run_by_run_and_by_run_experiments(scripts: Scripts) ->
         before=AS_RAY,
     )
     assert values(output) == {"best": "1 of 3 in one", "two": "[5, 5]"}
+
+
+def test_the_functions_of_the_first_generation_report_and_know_their_ranks(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        from ray import train
+        from ray.train import Trainer
+
+        def loop(config):
+            for step in range(2):
+                train.report(step=step, rank=train.world_rank(), local=train.local_rank(), size=train.world_size())
+            train.report({"step": 2}, loss=0.5)
+            return train.world_rank()
+
+        trainer = Trainer(backend="torch", num_workers=2)
+        trainer.start()
+        print(f"ranks={trainer.run(loop, config={})}")
+        trainer.shutdown()
+        print(f"outside={train.world_rank()} {train.world_size()}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert (found["ranks"], found["outside"]) == ("[0, 1]", "0 1")
+    (kept,) = scripts.directory.rglob("result.json")
+    reports = [json.loads(line) for line in kept.read_text().splitlines()]
+    assert [(one["step"], one.get("rank"), one.get("size")) for one in reports[:2]] == [(0, 0, 2), (1, 0, 2)]
+    assert (reports[2]["step"], reports[2]["loss"]) == (2, 0.5)

@@ -58,7 +58,7 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.data.datasource": {"carril.data": "Datasource FilenameProvider ReadTask SaveMode"},
     "ray.data.iterator": {"carril.data": "DataIterator"},
     "ray.exceptions": {"carril.as_ray.exceptions": "*"},
-    "ray.train": {"carril.train": "*"},
+    "ray.train": {"carril.as_ray.older_train": "*", "carril.train": "*"},
     "ray.train._checkpoint": {"carril.train": "Checkpoint"},
     "ray.train.backend": {"carril.train": "BackendConfig"},
     "ray.train.base_trainer": {"carril.train": "BaseTrainer=DataParallelTrainer TrainingFailedError"},
