@@ -5,7 +5,7 @@
 //!   word goes before exceptions that were heard a moment earlier: it broke its connections before its end could be seen.
 //! RUN-3: no worker is stopped without a reason that is returned with the command.
 //! RUN-4: a checkpoint commits once, when every rank's report of its number is in; the run waits for it before it ends,
-//!   unless it is forced.
+//!   unless it is forced; then only a commit that has begun is waited for (SAVE-5).
 //! RUN-5: what was collated before a failure is committed before the ending.
 //! RUN-6: a rank without progress is looked at before anything is said of it; only a time that the user has set ends it.
 

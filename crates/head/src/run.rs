@@ -435,6 +435,7 @@ impl Run {
             Command::CommitReport { collated, checkpoint } => self.commit_report(collated, checkpoint, outside),
             Command::StoreCheckpoint { iteration, displaced, .. } => self.store(iteration, displaced, outside),
             Command::DropCheckpoint { iteration } => self.give_up(iteration, outside),
+            Command::CutStoring { iteration } => self.cut_storing(iteration, outside),
             Command::Validate { iteration } => self.validate(iteration, outside),
             Command::StopValidation { iteration, late } => self.stop_validation(iteration, late),
             Command::KeepValidation { iteration, displaced } => self.keep_validation(iteration, displaced, outside),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use carril_core::{Event, Kept};
 use carril_proto::v1;
 use carril_store::{Header, MANIFEST, Manifest, Shard, StoredFile, json_of};
-use carril_types::{Failure, Metrics, NodeId, Rank, Validation, ValidationStatus, ValidationTask, Value};
+use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, Validation, ValidationStatus, ValidationTask, Value};
 
 use crate::outside::{Checkpoints, Commit, Committed, Outside};
 use crate::run::{Run, rank_of};
@@ -72,6 +72,8 @@ pub(crate) struct Saving {
     /// What is kept, by report.
     kept: BTreeMap<u64, Stored>,
     held: VecDeque<Held>,
+    /// Whose files are being moved.
+    committing: Option<u64>,
     /// Names under which something that was given up is still being deleted.
     discarding: BTreeSet<String>,
     next: u32,
@@ -88,7 +90,8 @@ impl Saving {
         let Checkpoints { kept, next, .. } = checkpoints;
         let kept = as_kept(location, kept);
         let (saves, held, discarding) = (BTreeMap::new(), VecDeque::new(), BTreeSet::new());
-        Self { saves, kept, held, discarding, next, saved, first_size_told: false, stall: 0.0, upload: 0.0 }
+        let (committing, first_size_told) = (None, false);
+        Self { saves, kept, held, committing, discarding, next, saved, first_size_told, stall: 0.0, upload: 0.0 }
     }
 
     /// For the next attempt: what the last one has not brought to its end is forgotten.
@@ -319,6 +322,7 @@ impl Run {
             displaced,
             mirror,
         };
+        self.saving.committing = Some(iteration);
         outside.commit(self.id.clone(), commit);
     }
 
@@ -328,6 +332,7 @@ impl Run {
         result: Result<Committed, Failure>,
         outside: &mut dyn Outside,
     ) {
+        self.saving.committing = None;
         let committed = match result {
             Ok(committed) => committed,
             Err(failure) => return self.reject(iteration, failure, outside),
@@ -374,6 +379,13 @@ impl Run {
 
     fn reject(&mut self, iteration: u64, failure: Failure, outside: &mut dyn Outside) {
         self.decide(Event::CheckpointRejected { iteration, failure }, outside);
+    }
+
+    /// Nobody waits for an upload any more; but files under a commit are not taken away.
+    pub(crate) fn cut_storing(&mut self, iteration: u64, outside: &mut dyn Outside) {
+        if self.saving.committing != Some(iteration) {
+            self.reject(iteration, Failure::new(ErrorCode::Aborted, "the run was stopped"), outside);
+        }
     }
 
     /// What was taken for it goes, and nobody waits for it any more.

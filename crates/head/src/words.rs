@@ -90,6 +90,7 @@ pub(crate) fn name_of(command: &Command<RankReport>) -> Option<String> {
             displaced => Some(format!("StoreCheckpoint: of report {iteration}, in place of those of {displaced:?}")),
         },
         Command::DropCheckpoint { iteration } => Some(format!("DropCheckpoint: of report {iteration}")),
+        Command::CutStoring { iteration } => Some(format!("CutStoring: of report {iteration}")),
         Command::Validate { iteration } => Some(format!("Validate: the checkpoint of report {iteration}")),
         Command::StopValidation { iteration, .. } => Some(format!("StopValidation: of report {iteration}")),
         Command::KeepValidation { iteration, displaced } => match displaced.as_slice() {

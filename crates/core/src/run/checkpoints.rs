@@ -5,6 +5,7 @@
 //!   do not fit together end a run, and a last checkpoint that was lost ends it as failed.
 //! SAVE-3: a rank has at most `PLACES` checkpoints that are not settled; the next one waits for a place.
 //! SAVE-4: one that waits behind another is dropped only if it was not promised (ASYNC) and retention would delete it at once.
+//! SAVE-5: what is being committed is waited for, also by a run that is forced to end: what it displaces goes with it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -220,7 +221,7 @@ impl<R> RunMachine<R> {
                 self.settle(&one, out);
                 if failure.code == ErrorCode::CheckpointConflict {
                     self.fail_run(failure, out);
-                } else {
+                } else if failure.code != ErrorCode::Aborted {
                     out.commands.push(Command::Warn(out.reason.clone()));
                     self.checkpoints.lost = Some(failure);
                     release(self.waits.release_preempted(iteration - 1), out);
@@ -269,11 +270,17 @@ impl<R> RunMachine<R> {
         }
     }
 
-    /// Forgets everything that is not stored: for a run that must end now.
+    /// Forgets everything that is not being stored: for a run that must end now.
     pub(super) fn abandon_checkpoints(&mut self, out: &mut Outcome<R>) {
         for one in std::mem::take(&mut self.checkpoints.pending) {
-            out.commands.push(Command::DropCheckpoint { iteration: one.iteration });
-            self.settle(&one, out);
+            let iteration = one.iteration;
+            if one.storing.is_some() {
+                out.commands.push(Command::CutStoring { iteration });
+                self.checkpoints.pending.push_back(one);
+            } else {
+                out.commands.push(Command::DropCheckpoint { iteration });
+                self.settle(&one, out);
+            }
         }
     }
 

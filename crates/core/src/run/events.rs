@@ -183,6 +183,11 @@ pub enum Command<R> {
     DropCheckpoint {
         iteration: u64,
     },
+    /// The run has to end now: gives up the checkpoint that is being stored, unless its commit has begun. A commit is not cut: what it
+    /// displaces may be gone already. The answer is that of `StoreCheckpoint`.
+    CutStoring {
+        iteration: u64,
+    },
     /// Has the checkpoint of that report checked; the answer is `Validated`.
     Validate {
         iteration: u64,

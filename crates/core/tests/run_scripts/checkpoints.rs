@@ -157,14 +157,27 @@ fn a_run_goes_on_with_the_numbers_it_had() {
 }
 
 #[test]
-fn a_forced_end_waits_for_no_checkpoint() {
-    let mut script = Script::running(1);
-    script.report_checkpoint(0, 0);
-    script.tell(Event::StopRequested { reason: "interrupted".into(), force: false });
-    assert!(ending(&script.exits(0, ExitStatus::Signal(15))).is_none(), "RUN-4: it is being stored");
-    let commands = script.tell(Event::StopRequested { reason: "interrupted".into(), force: true });
-    assert_eq!(dropped(&commands), [1]);
-    assert_eq!(ending(&commands).unwrap().status, RunStatus::Aborted);
+fn a_forced_end_waits_for_no_checkpoint_but_the_one_that_is_being_committed() {
+    for is_committed in [false, true] {
+        let mut script = Script::running(1);
+        script.report_checkpoint(0, 0);
+        script.report_checkpoint(0, 1);
+        script.tell(Event::StopRequested { reason: "interrupted".into(), force: false });
+        assert!(ending(&script.exits(0, ExitStatus::Signal(15))).is_none(), "RUN-4: it is being stored");
+        let commands = script.tell(Event::StopRequested { reason: "interrupted".into(), force: true });
+        assert_eq!(dropped(&commands), [2], "what waits is not stored any more");
+        assert!(commands.contains(&Command::CutStoring { iteration: 1 }) && ending(&commands).is_none(), "SAVE-5");
+        let commands = match is_committed {
+            true => script.commits(1),
+            false => {
+                let failure = Failure::new(ErrorCode::Aborted, "the run was stopped");
+                script.tell(Event::CheckpointRejected { iteration: 1, failure })
+            }
+        };
+        assert_eq!(dropped(&commands).is_empty(), is_committed);
+        assert_eq!(ending(&commands).unwrap().status, RunStatus::Aborted);
+        assert!(!commands.iter().any(|command| matches!(command, Command::Warn(_))), "it was asked for: {commands:?}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod world;
 
 use std::path::Path;
 
+use carril_head::Committed;
 use carril_proto::v1;
 use carril_proto::v1::agent_message::Kind;
 use carril_types::{Metrics, NodeId, Value};
@@ -239,4 +240,31 @@ fn close_1_after_the_deadline_the_files_are_rescued_and_the_run_fails_with_that_
         assert!(text.contains("loss") && text.contains('7'), "{file}: {text}");
     }
     std::fs::remove_dir_all(rescued).unwrap();
+}
+
+#[test]
+fn save_5_a_forced_stop_takes_no_files_from_under_a_commit() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    for rank in 0..2 {
+        let report = v1::Report { sequence: 0, checkpoint: true, ..Default::default() };
+        let worker = world.worker(0, rank);
+        world.tell(rank as usize, v1::Reports { worker: worker.clone(), reports: vec![report] });
+        let shard = Some(v1::Shard { rank, ..Default::default() });
+        world.tell(rank as usize, v1::CheckpointPrepared { worker, iteration: 1, shard, ..Default::default() });
+    }
+    assert_eq!(world.asked(|asked| asked.commits.clone()), [1]);
+    let run = world.run.clone();
+    world.head.stop_run(&run, "interrupted".into(), true).unwrap();
+    for rank in 0..2 {
+        let worker = world.worker(0, rank);
+        world.tell(rank as usize, v1::WorkerExited { worker, signal: 9, ..Default::default() });
+    }
+    let drops = |world: &World| world.ordered(|kind| matches!(kind, v1::agent_order::Kind::Drop(_))).len();
+    assert!(world.ending().is_none() && drops(&world) == 0, "SAVE-5: the commit is going on");
+    let committed = Committed { location: "there".into(), bytes: 1, free: None, trouble: None };
+    world.head.on_committed(&run, 1, Ok(committed), None);
+    let ended = world.ending().expect("nothing is left to wait for");
+    assert_eq!((ended.status.as_str(), ended.saved), ("aborted", 1));
+    assert!(drops(&world) > 0);
 }
