@@ -153,7 +153,7 @@ fn the_position_is_kept_where_python_looks_for_it() {
     let rank: serde_json::Value = serde_json::from_str(ranks[1].as_str().expect("a text")).expect("JSON");
     let mine = &rank["train"];
     assert_eq!((ranks.len(), &mine["seed"], &mine["epoch"]), (2, &7.into(), &2.into()), "{mine}");
-    assert_eq!((mine["position"].as_array().map(Vec::len), &mine["format"]), (Some(4), &2.into()));
+    assert_eq!((mine["position"].as_array().map(Vec::len), &mine["format"]), (Some(4), &3.into()));
     assert_eq!(mine["before"].as_array().map(Vec::len), Some(0));
 }
 
