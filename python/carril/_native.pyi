@@ -339,6 +339,8 @@ class Positions:
     def __len__(self) -> int: ...
     def of_rank(self, rank: int) -> Positions:
         """Of one rank alone, for a data set that each of them reads whole."""
+    def carried(self) -> str | None:
+        """What a rank saves that has not asked for the data set since it resumed, as JSON."""
 
 @final
 class Shard:

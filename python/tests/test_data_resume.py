@@ -242,3 +242,49 @@ def test_rows_are_as_many_for_each_rank_where_nobody_counted_them(storage: Path,
     counts = [result.rank_metrics(rank)[-1]["rows"] for rank in range(3)]
     assert max(counts) - min(counts) <= 1
     assert lost(result, 3_001) == 3_001 - sum(counts) < 3
+
+
+def test_a_rank_that_saves_before_it_asks_for_a_data_set_has_read_nothing_or_what_was_saved_of_it(
+    storage: Path, tmp_path: Path
+) -> None:
+    def function(config: dict[str, Any]) -> None:
+        import os
+        import tempfile
+        from pathlib import Path
+
+        import numpy
+
+        from carril import train
+        from carril.train import collective
+
+        rank, own = train.get_context().get_world_rank(), []
+        checkpoint = train.get_checkpoint()
+        if checkpoint is not None and rank == 0:
+            with checkpoint.as_directory() as directory:
+                own = [numpy.load(path) for path in sorted(Path(directory).glob("*.npy"))]
+        if rank in config["reads"]:
+            own += [batch["id"] for batch in train.get_dataset_shard("train").iter_batches(batch_size=100)]
+        with tempfile.TemporaryDirectory(dir=config["scratch"]) as directory:
+            numpy.save(f"{directory}/{rank}.npy", numpy.concatenate([*own, numpy.zeros(0, int)]))
+            train.report({"rows": sum(map(len, own))}, checkpoint=train.Checkpoint(directory))
+        collective.barrier()
+        if config["dies"] and rank == 1:
+            os.kill(os.getpid(), 9)
+
+    def fit(workers: int, reads: list[int], dies: bool) -> Any:
+        failures = FailureConfig(max_failures=0, max_infrastructure_failures=0)
+        return DataParallelTrainer(
+            function,
+            train_loop_config={"reads": reads, "dies": dies, "scratch": str(tmp_path)},
+            scaling_config=ScalingConfig(num_workers=workers),
+            run_config=RunConfig(name="asks", storage_path=storage, failure_config=failures, resume=True),
+            datasets={"train": data.range(1_000).random_shuffle(), "other": data.range(10)},
+        ).fit()
+
+    # Rank 0 has ended the first epoch when it saves, and rank 1 has not asked for the data set.
+    with pytest.raises(TrainingFailedError, match="SIGKILL"):
+        fit(2, [0], dies=True)
+    # Nobody has, in an attempt that resumes.
+    with pytest.raises(TrainingFailedError, match="SIGKILL"):
+        fit(3, [], dies=True)
+    assert lost(fit(4, [0, 1, 2, 3], dies=False), 1_000) == 0

@@ -307,7 +307,7 @@ impl Session {
         // The function's own words may be what a rule of the search is about.
         let asks = ["training_iteration", "done"].iter().any(|name| metrics.0.get(name).is_some());
         options.last = options.checkpoint.is_some() && worker.is_preempted();
-        if let Some(position) = self.data.position() {
+        if let Some(position) = self.data_position()? {
             worker.set_data_position(position);
         }
         let verdict = drive(worker.runtime(), async {

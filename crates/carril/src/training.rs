@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::functions::Function;
+use crate::session::Session;
 
 #[derive(Clone, Default)]
 pub(crate) struct Given {}
@@ -32,8 +33,10 @@ impl Sent {
 
 impl Shards {
     pub fn give(&self, _: Given) {}
+}
 
-    pub fn position(&self) -> Option<String> {
-        None
+impl Session {
+    pub(crate) fn data_position(&self) -> Result<Option<String>> {
+        Ok(None)
     }
 }

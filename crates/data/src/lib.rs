@@ -32,7 +32,7 @@ pub use error::DataError;
 pub use files::{FileOptions, FileRef, PartitionValue, find_files};
 pub use join::{alike, common, fitted, joined};
 pub use pass::{Pass, PassSpec};
-pub use shard::{Cut, Epoch, MARK, Progress, Shard, ShardOptions, Uneven, positions};
+pub use shard::{Cut, Epoch, MARK, Progress, Shard, ShardOptions, Uneven, carried, positions};
 pub use source::{Flow, Source, Unit};
 pub use subset::{Selection, Subset, count};
 pub use union::Union;

@@ -32,7 +32,7 @@ use crate::order::{Position, Segment, Shuffle};
 use crate::pass::{Part, Pass, PassSpec, Rules};
 use crate::watch::Watch;
 use progress::State;
-pub use progress::{Progress, positions};
+pub use progress::{Progress, carried, positions};
 
 /// Tells copies from rows, where ranks are padded.
 pub const MARK: &str = "is_padding";

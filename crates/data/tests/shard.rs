@@ -12,7 +12,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use carril_data::order::Shuffle;
 use carril_data::{
-    Cut, DataError, Flow, MARK, Pipeline, Progress, Shard, ShardOptions, Source, Transform, Uneven, Unit,
+    Cut, DataError, Flow, MARK, Pipeline, Progress, Shard, ShardOptions, Source, Transform, Uneven, Unit, carried,
 };
 use proptest::prelude::*;
 
@@ -135,6 +135,7 @@ struct Rank {
     rows: Vec<Row>,
     /// How many batches, also those after that.
     handed: u64,
+    is_saved: bool,
     saved: Option<Progress>,
 }
 
@@ -166,18 +167,20 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
             let options = options(data, life.world(), rank, place, life.budget);
             let shard = Shard::new(data.pipeline(), options, saved).unwrap();
             let cut = Cut { batch_size: Some(life.batch), drop_last: false, local_shuffle: data.local_shuffle };
+            let unasked = carried(saved);
             let (saves, part) = (life.saves[rank], life.part.map(|part| part + 7 * rank as u64));
             thread::spawn(move || {
-                let mut rank = Rank { rows: Vec::new(), handed: 0, saved: None };
+                let mut rank = Rank { rows: Vec::new(), handed: 0, saved: None, is_saved: saves == 0 };
                 if saves == 0 {
-                    rank.saved = Some(shard.progress());
+                    // It may not have asked for the data set yet.
+                    rank.saved = if part.is_some() { unasked } else { Some(shard.progress()) };
                 }
                 while rank.handed < most && shard.epoch() < EPOCHS {
                     let mut epoch = shard.begin(cut).unwrap();
                     while rank.handed < most {
                         let Some(batch) = epoch.next_batch().unwrap() else { break };
                         rank.handed += 1;
-                        if rank.saved.is_some() {
+                        if rank.is_saved {
                             continue;
                         }
                         let mut ids = batch.column(0).as_primitive::<Int64Type>().values().to_vec();
@@ -186,7 +189,7 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
                             epoch.hand_over(ids.len());
                         }
                         if rank.handed == saves {
-                            rank.saved = Some(shard.progress());
+                            (rank.saved, rank.is_saved) = (Some(shard.progress()), true);
                         }
                         let padded = batch.column_by_name(MARK).map(|mark| mark.as_boolean().clone());
                         let is_own = |row: usize| padded.as_ref().is_none_or(|padded| !padded.value(row));
@@ -195,7 +198,9 @@ fn live(data: &Data, life: &Life, place: &std::path::Path, saved: &[Option<Progr
                     }
                     group.wait();
                 }
-                rank.saved.get_or_insert_with(|| shard.progress());
+                if !rank.is_saved {
+                    rank.saved = Some(shard.progress());
+                }
                 rank
             })
         })

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from carril.data._plan import Plan
     from carril.data._split import Shard
     from carril.train._more_config import DataConfig
-    from carril.train._session import SessionLike
+    from carril.train._session import SessionLike, StoredSession
 
 _MANIFEST = ".manifest.json"
 
 # Those of this worker that were asked for, by name.
 _shards: "dict[str, Shard]" = {}
+# Of data sets that were not asked for since this attempt began: how far they had been read when it did.
+_carried: dict[str, str | None] = {}
 
 
 def checked(datasets: Mapping[str, Any]) -> "dict[str, Dataset]":
@@ -148,15 +150,13 @@ def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Sha
         path = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
         native = session if isinstance(session, Session) else None
         meeting = Meeting(name, path, details["uneven"], len(details["datasets"]), native)
-        saved = _saved(name, session.began_from)
-    if saved is not None and not given["split"]:
-        # Each rank reads all of it, and resumes where it was itself.
-        saved = saved.of_rank(session.rank)
+        saved = _saved(name, given["split"], session)
     return Shard(given["dataset"], world, rank, given["seed"], meeting, saved=saved, tell_read=tell_read)
 
 
-def _saved(name: str, checkpoint: str | None) -> "Positions | None":
-    """Where each rank was when the checkpoint was made."""
+def _saved(name: str, is_split: bool, session: "StoredSession") -> "Positions | None":
+    """Where each rank was when the checkpoint was made. Where each reads all of it, a rank resumes where it was itself."""
+    checkpoint = session.began_from
     if checkpoint is None:
         return None
     from carril._native import Positions
@@ -167,12 +167,18 @@ def _saved(name: str, checkpoint: str | None) -> "Positions | None":
     if manifest is None:
         raise CheckpointError(f"`{checkpoint}` does not say how far `{name}` was read: it is gone")
     saved = Positions.of_manifest(manifest, checkpoint, name)
-    return saved if len(saved) else None
+    if not len(saved):
+        return None
+    return saved if is_split else saved.of_rank(session.rank)
 
 
-def position() -> str | None:
-    """Of every data set that this worker reads, for its report."""
-    kept = {name: one.progress() for name, one in _shards.items()}
+def position(details: Mapping[str, Any], session: "StoredSession") -> str | None:
+    """Of every data set that this worker reads, or that was read before it resumed, for its report."""
+    for name, given in (details.get("datasets") or {}).items():
+        if name not in _shards and name not in _carried:
+            saved = _saved(name, given["split"], session)
+            _carried[name] = saved.carried() if saved is not None else None
+    kept = _carried | {name: one.progress() for name, one in _shards.items()}
     told = [f"{json.dumps(name)}: {progress}" for name, progress in kept.items() if progress is not None]
     return f"{{{', '.join(told)}}}" if told else None
 
@@ -210,3 +216,4 @@ def without_notes(values: list[Any]) -> tuple[list[Any], list[str]]:
 def forget() -> None:
     """For a process that goes on as another worker."""
     _shards.clear()
+    _carried.clear()

@@ -209,8 +209,11 @@ def report(
 def _tell_position() -> None:
     from carril.train import _data
 
-    position, session = _data.position(), entered()
-    if position is not None and session is not None and is_stored(session):
+    session = entered()
+    if session is None or not is_stored(session):
+        return
+    position = _data.position(_details, session)
+    if position is not None:
         session.set_data_position(position)
 
 

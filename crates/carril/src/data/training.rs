@@ -150,19 +150,13 @@ pub(crate) struct Shards {
     given: OnceLock<Given>,
     /// Those that were asked for.
     shards: Mutex<BTreeMap<String, DataShard>>,
+    /// Of the others, how far they had been read when this attempt began.
+    carried: Mutex<BTreeMap<String, Option<Progress>>>,
 }
 
 impl Shards {
     pub fn give(&self, given: Given) {
         let _ = self.given.set(given);
-    }
-
-    /// How far each has been read, for a report.
-    pub fn position(&self) -> Option<String> {
-        let shards = self.shards.lock().unwrap_or_else(PoisonError::into_inner);
-        let position: BTreeMap<&String, Progress> =
-            shards.iter().map(|(name, shard)| (name, shard.shard.progress())).collect();
-        if position.is_empty() { None } else { serde_json::to_string(&position).ok() }
     }
 }
 
@@ -200,11 +194,7 @@ impl Session {
     fn make_shard(&self, name: &str, number: usize, given: &Given) -> Result<DataShard> {
         let One { plan, is_dealt } = &given.sets[name];
         let (world, rank) = (self.world_size() as usize, self.rank() as usize);
-        let mut saved = self.saved(name)?;
-        if !is_dealt && !saved.is_empty() {
-            // Each rank reads everything, and goes on from its own place; a rank that is new from another's.
-            saved = vec![saved[rank % saved.len()].clone()];
-        }
+        let saved = self.saved(name, *is_dealt)?;
         let key = self.worker().key();
         let node = Path::new(&self.worker().assignment().report_log).parent().unwrap_or(Path::new("/tmp"));
         let meeting = node.join(format!("{}.{}.{number}.epoch", key.run.as_str(), key.attempt.0));
@@ -227,8 +217,28 @@ impl Session {
         Ok(DataShard { name: name.into(), plan: Arc::new(plan.clone()), shard, worker: self.worker_weakly() })
     }
 
-    /// Where each rank was when the checkpoint was made that this attempt goes on from.
-    fn saved(&self, name: &str) -> Result<Vec<Option<Progress>>> {
+    /// How far each data set has been read, for a report.
+    pub(crate) fn data_position(&self) -> Result<Option<String>> {
+        let data = self.data();
+        let shards = data.shards.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut carried = data.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut position: BTreeMap<&String, Progress> = BTreeMap::new();
+        for (name, one) in data.given.get().map(|given| &given.sets).into_iter().flatten() {
+            if let Some(shard) = shards.get(name) {
+                position.insert(name, shard.shard.progress());
+                continue;
+            }
+            if !carried.contains_key(name) {
+                carried.insert(name.clone(), carril_data::carried(&self.saved(name, one.is_dealt)?));
+            }
+            position.extend(carried.get(name).cloned().flatten().map(|progress| (name, progress)));
+        }
+        Ok(if position.is_empty() { None } else { serde_json::to_string(&position).ok() })
+    }
+
+    /// Where each rank was when the checkpoint was made that this attempt resumed from. Where each reads everything, a rank resumes from its own
+    /// place, and one that is new from another's.
+    fn saved(&self, name: &str, is_dealt: bool) -> Result<Vec<Option<Progress>>> {
         let checkpoint = &self.worker().assignment().latest_checkpoint;
         if checkpoint.is_empty() {
             return Ok(Vec::new());
@@ -238,7 +248,9 @@ impl Session {
         };
         let bytes = Storage::open(checkpoint, None)?.read(MANIFEST)?.ok_or_else(|| unread("it is gone".to_owned()))?;
         let manifest = Manifest::from_bytes(&bytes).map_err(|damage| unread(damage.to_string()))?;
-        Ok(positions(&manifest.data_position, name)?)
+        let saved = positions(&manifest.data_position, name)?;
+        let own = |saved: &[Option<Progress>]| saved[self.rank() as usize % saved.len()].clone();
+        Ok(if is_dealt || saved.is_empty() { saved } else { vec![own(&saved)] })
     }
 }
 

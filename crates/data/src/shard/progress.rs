@@ -5,6 +5,8 @@
 //!   number of ranks.
 //! PROGRESS-3: the ranks of a checkpoint may be in different rounds and epochs, because each reports when it wants to. What each had read of which
 //!   of them is put together, round by round and epoch by epoch: nothing is read twice and nothing is lost.
+//! PROGRESS-4: a rank that resumes and has not asked for a data set saves what was saved of it. So a rank without progress is in an attempt that
+//!   began with the first epoch, and has read nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -70,8 +72,7 @@ const TO_THE_END: Position = Position { pieces: ALL, done: 0, rows: 0, own: ALL 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    #[serde(rename = "format")]
-    _format: u64,
+    format: u64,
     seed: u64,
     epoch: u64,
     rules: Rules,
@@ -100,9 +101,9 @@ impl TryFrom<Value> for Progress {
         let told = |error: serde_json::Error| error.to_string();
         match value.get("format").map(Value::as_u64) {
             Some(Some(FORMAT | ONE_EPOCH)) => {
-                let Written { seed, epoch, rules, deal, before, position, ended, later, .. } =
+                let Written { format, seed, epoch, rules, deal, before, position, ended, later } =
                     serde_json::from_value(value).map_err(told)?;
-                Ok(Self { format: FORMAT, seed, epoch, rules: Some(rules), deal, before, position, ended, later })
+                Ok(Self { format, seed, epoch, rules: Some(rules), deal, before, position, ended, later })
             }
             None => {
                 let First { seed, epoch, before, position } = serde_json::from_value(value).map_err(told)?;
@@ -171,8 +172,9 @@ impl State {
         // What a rank has left in stripes lies between the rows of the others.
         let position = if self.deal.stripes { self.position } else { TO_THE_END };
         self.ended.insert(self.epoch, Dealing { rules: self.rules, deal: self.deal, before, position });
-        if self.ended.len() > ENDED {
-            self.ended.pop_first();
+        // Of the epoch that this attempt began in it is known what was read before.
+        if let Some(second) = self.ended.keys().nth(1).copied().filter(|_| self.ended.len() > ENDED) {
+            self.ended.remove(&second);
         }
         self.epoch += 1;
         if let Some(begun) = self.later.remove(&self.epoch) {
@@ -223,29 +225,15 @@ impl State {
             ended: Dealt::new(),
             later: Dealt::new(),
         };
-        let Some(last) = saved.iter().flatten().min_by_key(|one| one.epoch) else { return Ok(state) };
-        (state.seed, state.epoch) = (last.seed, last.epoch);
-        let reached = |one: &Progress| one.later.keys().last().copied().max(Some(one.epoch));
-        let furthest = saved.iter().flatten().filter_map(reached).max().unwrap_or(last.epoch);
-        if furthest > last.epoch + ENDED as u64 && !pipeline.is_counted() {
+        let Some(Resumed { seed, epoch, rules, before, later }) = Resumed::of(saved) else { return Ok(state) };
+        (state.seed, state.epoch, state.before, state.later) = (seed, epoch, before, later);
+        let apart = saved.iter().flatten().map(|one| one.epoch - epoch).max().unwrap_or(0);
+        if apart > ENDED as u64 && !pipeline.is_counted() {
             (options.warn)(&format!(
-                "`{}`: the ranks were {} epochs apart when the checkpoint was made: rows of epoch {} may be lost or read twice",
-                options.name,
-                furthest - last.epoch,
-                last.epoch
+                "`{}`: the ranks were {apart} epochs apart when the checkpoint was made: rows of epoch {epoch} may be lost or read twice",
+                options.name
             ));
         }
-        for epoch in last.epoch + 1..=furthest {
-            // The first format knew one epoch, and has no rules.
-            if let (before, Some(rules)) = put_together(saved, epoch)
-                && !before.is_empty()
-            {
-                let (deal, position) = (Deal::default(), Position::default());
-                state.later.insert(epoch, Dealing { rules, deal, before, position });
-            }
-        }
-        let (before, rules) = put_together(saved, last.epoch);
-        state.before = before;
         if let Some(saved) = rules {
             state.rules = saved;
         } else if !state.before.is_empty() {
@@ -275,6 +263,48 @@ impl State {
         let deals_rest = options.deals_rest || options.uneven != super::Uneven::Drop;
         self.before.iter_mut().for_each(|segment| segment.deal.deals_rest = deals_rest);
         Ok(())
+    }
+}
+
+/// What a rank saves of a data set that it has not asked for since it resumed. Nothing where nothing was saved, and of the first format.
+pub fn carried(saved: &[Option<Progress>]) -> Option<Progress> {
+    let Resumed { seed, epoch, rules, before, later } = Resumed::of(saved)?;
+    let rules = rules.or_else(|| saved.iter().flatten().find_map(|one| one.rules))?;
+    let (deal, position) = (Deal::default(), Position::default());
+    let ended = Dealt::new();
+    Some(Progress { format: FORMAT, seed, epoch, rules: Some(rules), deal, before, position, ended, later })
+}
+
+/// What the ranks of a checkpoint had read, together.
+struct Resumed {
+    seed: u64,
+    /// The first of which something is left.
+    epoch: u64,
+    rules: Option<Rules>,
+    before: Vec<Segment>,
+    later: Dealt,
+}
+
+impl Resumed {
+    fn of(saved: &[Option<Progress>]) -> Option<Self> {
+        let last = saved.iter().flatten().min_by_key(|one| one.epoch)?;
+        // Older formats lack the progress of ranks that had not asked for the data set since they resumed.
+        let is_whole = last.format == FORMAT;
+        let epoch = if is_whole && saved.iter().any(Option::is_none) { 0 } else { last.epoch };
+        let reached = |one: &Progress| one.later.keys().last().copied().max(Some(one.epoch));
+        let furthest = saved.iter().flatten().filter_map(reached).max().unwrap_or(epoch);
+        let mut later = Dealt::new();
+        for epoch in epoch + 1..=furthest {
+            // The first format knew one epoch, and has no rules.
+            if let (before, Some(rules)) = put_together(saved, epoch)
+                && !before.is_empty()
+            {
+                let (deal, position) = (Deal::default(), Position::default());
+                later.insert(epoch, Dealing { rules, deal, before, position });
+            }
+        }
+        let (before, rules) = put_together(saved, epoch);
+        Some(Self { seed: last.seed, epoch, rules, before, later })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use carril_data::{Cut, DataError, NextBatch, Progress, ShardOptions, Watch, positions};
+use carril_data::{Cut, DataError, NextBatch, Progress, ShardOptions, Watch, carried, positions};
 use carril_store::Manifest;
 use carril_types::{ErrorCode, Failure};
 use pyo3::prelude::*;
@@ -40,6 +40,11 @@ impl Positions {
     fn of_rank(&self, rank: usize) -> Self {
         let ranks = self.ranks.get(rank % self.ranks.len().max(1)).cloned();
         Self { ranks: ranks.into_iter().collect() }
+    }
+
+    /// What a rank saves that has not asked for the data set since it resumed, as JSON.
+    fn carried(&self) -> Option<String> {
+        carried(&self.ranks).map(|progress| serde_json::to_string(&progress).expect("numbers are always JSON"))
     }
 }
 
