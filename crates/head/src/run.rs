@@ -99,6 +99,10 @@ pub(crate) struct Run {
     last_progress: Option<Duration>,
     upkeeps: u32,
     refusals: Refusals,
+    /// The same for files that were moved or removed.
+    restoring: Refusals,
+    /// Since when the checkpoints of this run are looked for, which were there.
+    looking_since: Option<Duration>,
     progress_due: bool,
     submitted: f64,
     /// How the run stands, and why.
@@ -180,6 +184,8 @@ impl Run {
             last_progress: None,
             upkeeps: 0,
             refusals: Refusals::default(),
+            restoring: Refusals::default(),
+            looking_since: None,
             progress_due: false,
             submitted: now,
             status: (RunStatus::Waiting, String::new()),
@@ -209,6 +215,10 @@ impl Run {
             self.tell_restart(restart, outside);
         }
         self.tell_set_aside(set_aside, outside);
+        if self.last.is_none() && self.trial.is_none() && self.reports > 0 {
+            let text = format!("`result.json` lacks the {} reports before: it was emptied or removed", self.reports);
+            self.publish(v1::Warning { text }, outside);
+        }
         let goes_on = self.tell_resumed(earlier.attempts, outside);
         if !earlier.differences.is_empty() && self.checks_for.is_none() && goes_on {
             let text = format!("the run resumes with another config: {}", earlier.differences.describe());

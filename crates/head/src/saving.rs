@@ -77,6 +77,8 @@ pub(crate) struct Saving {
     /// Names under which something that was given up is still being deleted.
     discarding: BTreeSet<String>,
     next: u32,
+    /// There is at least one, as far as this head knows: none was found damaged or deleted by retention since.
+    pub is_any_expected: bool,
     /// How many were saved, by this head and those before.
     pub saved: u64,
     first_size_told: bool,
@@ -90,8 +92,19 @@ impl Saving {
         let Checkpoints { kept, next, .. } = checkpoints;
         let kept = as_kept(location, kept);
         let (saves, held, discarding) = (BTreeMap::new(), VecDeque::new(), BTreeSet::new());
-        let (committing, first_size_told) = (None, false);
-        Self { saves, kept, held, committing, discarding, next, saved, first_size_told, stall: 0.0, upload: 0.0 }
+        Self {
+            is_any_expected: !kept.is_empty(),
+            saves,
+            kept,
+            held,
+            committing: None,
+            discarding,
+            next,
+            saved,
+            first_size_told: false,
+            stall: 0.0,
+            upload: 0.0,
+        }
     }
 
     /// For the next attempt: what the last one has not brought to its end is forgotten.
@@ -105,6 +118,7 @@ impl Saving {
             }
         }
         self.next = self.next.max(checkpoints.next);
+        self.is_any_expected = !self.kept.is_empty();
     }
 
     /// Forgets those that `is_there` denies; their names.
@@ -354,6 +368,7 @@ impl Run {
         };
         self.saving.kept.insert(iteration, Stored { name: save.name, checkpoint: checkpoint.clone(), validation });
         self.saving.saved += 1;
+        self.saving.is_any_expected = true;
         self.drop_checkpoint(Some(iteration), outside);
         self.warn_of_space(&committed, outside);
         if let Some(trouble) = committed.trouble {

@@ -30,11 +30,13 @@ pub(crate) struct CsvFile {
 const PAUSE: u32 = 20;
 
 impl CsvFile {
-    /// Appends to a file that is there, under its columns. Half of the last row may be a number that nobody reported: such a file is
-    /// made again from `results`, or loses that row where these have fewer rows than the file.
+    /// Appends to a file that is there, under its columns. Half of the last row may be a number that nobody reported: such a file, and
+    /// one that was emptied, is made again from `results`, or loses that row where these have fewer rows than the file.
     pub fn open(path: &Path, results: &Path) -> Result<Self, StoreError> {
         let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
-        let Some(end) = torn_row(&text) else { return Self::open_whole(path, &text) };
+        // One that is empty or missing beside reports was emptied or removed.
+        let end = torn_row(&text).or(text.is_empty().then_some(0));
+        let Some(end) = end else { return Self::open_whole(path, &text) };
         let reports = fs::read(results).unwrap_or_default();
         let reports: Vec<Metrics> = String::from_utf8_lossy(&reports).lines().filter_map(reported_row).collect();
         let whole = &text[..end];
@@ -290,6 +292,7 @@ mod tests {
             ("n,note\n1,a\n12,\"x\n", reports, "n,note\n1,a\n12,\"x\ny\"\n1,b\n"),
             ("n,note\n1,a\n12,\"x\n", "", "n,note\n1,a\n1,b\n"),
             ("n,note\n1,a\n", reports, "n,note\n1,a\n1,b\n"),
+            ("", reports, "n,note\n1,a\n12,\"x\ny\"\n1,b\n"),
         ] {
             fs::write(&path, cut).unwrap();
             fs::write(&results, reports).unwrap();

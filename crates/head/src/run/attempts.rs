@@ -12,6 +12,7 @@ use carril_types::{Attempt, ErrorCode, Failure, NodeId, Rank, Restart, RunSpec};
 use super::Run;
 use super::reports::scores;
 use crate::outside::{Checkpoints, Outside};
+use crate::refusals::{DEADLINE, RETRY};
 
 impl Run {
     pub(super) fn find_latest(&mut self, outside: &mut dyn Outside) {
@@ -23,9 +24,11 @@ impl Run {
     /// The next attempt can go on from what was found.
     pub fn on_latest_found(&mut self, found: Result<Checkpoints, Failure>, outside: &mut dyn Outside) {
         let mut found = match found {
+            Ok(found) if self.is_away(&found) => return self.look_again(outside),
             Ok(found) => found,
             Err(failure) => return self.decide(Event::Refused(failure), outside),
         };
+        self.looking_since = None;
         self.tell_set_aside(std::mem::take(&mut found.set_aside), outside);
         self.saving.begin_anew(&self.location, found);
         self.automatic.begin_anew(outside.clock(), self.saving.reached());
@@ -33,6 +36,33 @@ impl Run {
         let newest = self.saving.newest().map(|newest| (newest.iteration, newest.path.clone()));
         let kept = scores(&self.spec, &self.saving);
         self.decide(Event::LatestFound { newest, kept }, outside);
+    }
+
+    /// Whether checkpoints that were there are gone, all of them: their directory was moved, removed or unmounted.
+    fn is_away(&self, found: &Checkpoints) -> bool {
+        let is_local = self.storage.as_ref().is_some_and(|storage| storage.local_path().is_some());
+        is_local && self.saving.is_any_expected && found.kept.is_empty() && found.set_aside.is_empty()
+    }
+
+    /// A restart from the beginning would throw away what comes back in a moment.
+    fn look_again(&mut self, outside: &mut dyn Outside) {
+        let now = outside.clock();
+        let text = format!("the checkpoints of this run are not in `{}` any more", self.location);
+        let since = match self.looking_since {
+            Some(since) => since,
+            None => {
+                let text = format!("{text}: they are waited for, {} s at most", DEADLINE.as_secs());
+                self.publish(v1::Warning { text }, outside);
+                *self.looking_since.insert(now)
+            }
+        };
+        if now.saturating_sub(since) < DEADLINE {
+            return outside.set_retry_timer(self.id.clone(), RETRY);
+        }
+        let failure = Failure::new(ErrorCode::Storage, text)
+            .hint("bring its directory back, and the next `fit()` with the same `name` resumes the run")
+            .hint("to start over, give the run another `name`");
+        self.decide(Event::Refused(failure), outside);
     }
 
     /// Whether nothing of an attempt that an earlier head has lost sight of can still be running: each of its nodes has
@@ -82,6 +112,9 @@ impl Run {
             Some(newest) => {
                 let name = newest.path.trim_end_matches('/').rsplit('/').next().unwrap_or(&newest.path);
                 ("resuming", format!("after report {} from {name}", newest.iteration))
+            }
+            None if attempts > Attempt(0) && self.saving.saved > 0 => {
+                ("starting over", "none of its checkpoints is left, or whole".to_owned())
             }
             None if attempts > Attempt(0) => ("starting over", "no checkpoint was saved".to_owned()),
             None => return false,

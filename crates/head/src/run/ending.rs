@@ -200,8 +200,12 @@ impl Run {
 
     /// Finds out whether the run's files are where they were, and makes them again where they are not.
     pub(super) fn restore_files(&mut self, outside: &mut dyn Outside) {
-        match self.disk.restore() {
-            Ok(false) => {}
+        let restored = self.disk.restore();
+        if let Some(text) = self.restoring.warning("the run's", &restored.clone().map(drop)) {
+            self.publish(v1::Warning { text }, outside);
+        }
+        match restored {
+            Ok(false) | Err(_) => {}
             Ok(true) => {
                 let gone = self.forget_missing_checkpoints();
                 let mut text = format!(
@@ -214,7 +218,6 @@ impl Run {
                 self.journal("FilesRestored".into(), text.clone(), Vec::new(), outside);
                 self.publish(v1::Warning { text }, outside);
             }
-            Err(failure) => self.written(Err(failure), outside),
         }
     }
 

@@ -103,8 +103,13 @@ impl Run {
                 | Command::Validate { .. }
                 | Command::KeepValidation { .. }
         );
-        match &mut self.behind {
-            Some(behind) if waits => behind.held.push_back(Held::Command(command, reason.to_owned())),
+        match (&mut self.behind, &command) {
+            // Nobody waits for the journal any more, and the end of the run would wait for this.
+            (Some(behind), Command::StoreCheckpoint { iteration, .. }) if behind.given_up => {
+                let (iteration, failure) = (*iteration, behind.failure.clone());
+                self.decide(Event::CheckpointRejected { iteration, failure }, outside);
+            }
+            (Some(behind), _) if waits => behind.held.push_back(Held::Command(command, reason.to_owned())),
             _ => {
                 let stopped = if let Command::StopGroup { attempt, .. } = &command { Some(*attempt) } else { None };
                 self.carry_out(command, reason, outside);
@@ -138,6 +143,9 @@ impl Run {
         }
         if self.ending.is_some() {
             return self.finish(outside);
+        }
+        if self.looking_since.is_some() {
+            self.find_latest(outside);
         }
         self.write_records();
         let Some(behind) = &mut self.behind else { return };

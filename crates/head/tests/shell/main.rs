@@ -149,13 +149,7 @@ fn behind_1_no_checkpoint_is_committed_meanwhile() {
     let mut world = World::new(false, 1_024);
     world.begin(0);
     world.set_full(true);
-    for rank in 0..2 {
-        let report = v1::Report { sequence: 0, checkpoint: true, ..Default::default() };
-        let worker = world.worker(0, rank);
-        world.tell(rank as usize, v1::Reports { worker: worker.clone(), reports: vec![report] });
-        let shard = Some(v1::Shard { rank, ..Default::default() });
-        world.tell(rank as usize, v1::CheckpointPrepared { worker, iteration: 1, shard, ..Default::default() });
-    }
+    world.report_checkpoint(0);
     assert_eq!(world.asked(|asked| asked.commits.len()), 0, "BEHIND-1");
     world.set_full(false);
     world.retry_timer_after(1);
@@ -246,13 +240,7 @@ fn close_1_after_the_deadline_the_files_are_rescued_and_the_run_fails_with_that_
 fn save_5_a_forced_stop_takes_no_files_from_under_a_commit() {
     let mut world = World::new(false, 1_024);
     world.begin(0);
-    for rank in 0..2 {
-        let report = v1::Report { sequence: 0, checkpoint: true, ..Default::default() };
-        let worker = world.worker(0, rank);
-        world.tell(rank as usize, v1::Reports { worker: worker.clone(), reports: vec![report] });
-        let shard = Some(v1::Shard { rank, ..Default::default() });
-        world.tell(rank as usize, v1::CheckpointPrepared { worker, iteration: 1, shard, ..Default::default() });
-    }
+    world.report_checkpoint(0);
     assert_eq!(world.asked(|asked| asked.commits.clone()), [1]);
     let run = world.run.clone();
     world.head.stop_run(&run, "interrupted".into(), true).unwrap();
@@ -267,4 +255,46 @@ fn save_5_a_forced_stop_takes_no_files_from_under_a_commit() {
     let ended = world.ending().expect("nothing is left to wait for");
     assert_eq!((ended.status.as_str(), ended.saved), ("aborted", 1));
     assert!(drops(&world) > 0);
+}
+
+#[test]
+fn checkpoints_that_are_away_at_a_restart_are_waited_for() {
+    for comes_back in [true, false] {
+        let mut world = World::new(false, 1_024);
+        world.begin(0);
+        let away = world.commit_one();
+        for rank in 0..2 {
+            let worker = world.worker(0, rank);
+            world.tell(rank as usize, v1::WorkerExited { worker, signal: 9, ..Default::default() });
+        }
+        assert_eq!(world.started().len(), 2, "the next attempt waits");
+        world.retry_timer_after(29);
+        assert_eq!(world.started().len(), 2);
+        if comes_back {
+            world.bring_back(&away);
+            world.retry_timer_after(0);
+            assert_eq!(world.started().len(), 4, "it resumes");
+            continue;
+        }
+        world.retry_timer_after(1);
+        let failure = world.ending().expect("it ends").failure.unwrap();
+        assert_eq!(failure.code, "storage");
+        assert!(failure.message.contains("are not in"), "{}", failure.message);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_comes_when_the_journal_was_given_up_does_not_hold_the_end() {
+    let mut world = World::new(false, 1_024);
+    world.begin(0);
+    world.set_full(true);
+    for sequence in 0..2 {
+        world.report_checkpoint(sequence);
+    }
+    world.retry_timer_after(30);
+    for rank in 0..2 {
+        let worker = world.worker(0, rank);
+        world.tell(rank as usize, v1::WorkerExited { worker, signal: 9, ..Default::default() });
+    }
+    assert_eq!(world.ending().expect("nothing is waited for").status, "failed");
 }

@@ -1,7 +1,7 @@
 //! A head with nothing real around it but files in a temporary directory: orders, timers and work are kept for the test.
 
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use carril_core::Timer;
 use carril_core::tune::TrialId;
 use carril_head::{
-    Annotation, Checkpoints, Commit, Disk, ExperimentOpened, Head, Mirror, OpenExperiment, OpenRequest, Outside,
-    RealDisk, RunDisk, RunOpened, Watcher,
+    Annotation, Checkpoints, Commit, Committed, Disk, ExperimentOpened, Head, Mirror, OpenExperiment, OpenRequest,
+    Outside, RealDisk, RunDisk, RunOpened, Watcher,
 };
 use carril_proto::v1;
-use carril_store::{BlobStore, Journal, JournalRecord, Owner, Storage};
+use carril_store::{BlobStore, Header, Journal, JournalRecord, Owner, Shard, Storage, StoredFile};
 use carril_types::{
     ErrorCode, Failure, FailureSpec, Metrics, NodeId, Rank, Resources, RunId, RunSpec, RunStatus, WorkerCommand,
 };
@@ -240,6 +240,43 @@ impl World {
             let worker = self.worker(attempt, rank);
             self.tell(rank as usize, v1::WorkerReady { worker, at: 1_000.0, ..Default::default() });
         }
+    }
+
+    /// Both ranks make the report with that number, with a checkpoint.
+    pub fn report_checkpoint(&mut self, sequence: u64) {
+        for rank in 0..2 {
+            let report = v1::Report { sequence, checkpoint: true, ..Default::default() };
+            let worker = self.worker(0, rank);
+            self.tell(rank as usize, v1::Reports { worker: worker.clone(), reports: vec![report] });
+            let shard = Some(v1::Shard { rank, ..Default::default() });
+            let iteration = sequence + 1;
+            self.tell(rank as usize, v1::CheckpointPrepared { worker, iteration, shard, ..Default::default() });
+        }
+    }
+
+    /// A checkpoint is committed, and its directory taken away: where it is now.
+    pub fn commit_one(&mut self) -> PathBuf {
+        self.report_checkpoint(0);
+        let (run, away) = (self.directory.path().join("runs/run"), self.directory.path().join("away"));
+        let (created, metrics, data_position) = (1.0, serde_json::Value::Null, serde_json::Value::Null);
+        let header = Header { iteration: 1, attempt: 0, created, metrics, validation: None, data_position };
+        let spool = self.directory.path().join("spool/one");
+        std::fs::create_dir_all(&spool).unwrap();
+        std::fs::write(spool.join("file"), "content").unwrap();
+        let files =
+            carril_store::prepare(&spool, vec![StoredFile { path: "file".into(), size: 0, crc32c: None }], false);
+        let shards = [Shard { rank: Rank(0), spool, files: files.unwrap() }];
+        let (storage, name) = (Storage::local(&run), "checkpoint_000000");
+        let committed = carril_store::commit(&storage, name, &header, &shards, false).unwrap();
+        let committed = Committed { location: committed.location, bytes: 7, free: None, trouble: None };
+        let id = self.run.clone();
+        self.head.on_committed(&id, 1, Ok(committed), None);
+        std::fs::rename(run.join(name), &away).unwrap();
+        away
+    }
+
+    pub fn bring_back(&self, away: &Path) {
+        std::fs::rename(away, self.directory.path().join("runs/run/checkpoint_000000")).unwrap();
     }
 
     /// The nodes that were ordered to do something of the kind, in order.
