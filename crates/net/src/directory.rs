@@ -86,12 +86,13 @@ impl PrivateDirectory {
 
 impl Drop for PrivateDirectory {
     fn drop(&mut self) {
-        // Best effort: what stays is swept by the next start. A process that is just ending may have put a file there in between.
-        let _ = (0..REMOVALS).find(|_| {
-            let removed = fs::remove_dir_all(&self.path);
-            removed.is_ok() || !self.path.exists()
-        });
+        remove(&self.path);
     }
+}
+
+/// Best effort: what stays is swept by the next start. A process that is just ending may put a file there while it is emptied.
+fn remove(path: &Path) {
+    let _ = (0..REMOVALS).find(|_| fs::remove_dir_all(path).is_ok() || !path.exists());
 }
 
 /// The sockets of this user's heads on this machine, dead ones among them.
@@ -113,7 +114,7 @@ pub fn sweep() {
     for path in roots.filter_map(|root| fs::read_dir(root).ok()).flatten().flatten().map(|entry| entry.path()) {
         let dead = if path.join("lock").exists() { lock_of(&path).is_ok() } else { is_old(&path) };
         if dead {
-            let _ = fs::remove_dir_all(&path);
+            remove(&path);
         }
     }
 }
