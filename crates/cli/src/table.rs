@@ -4,6 +4,8 @@ use std::io::Write;
 
 use carril_types::{AUTOMATIC_FIELDS, Metrics, Value};
 
+use crate::tune::words::significant;
+
 /// Columns as wide as their widest cell; the last one is not padded.
 pub fn print_table(rows: &[Vec<String>]) {
     print_all(&table(rows));
@@ -43,7 +45,7 @@ pub fn own_metrics(metrics: &Metrics) -> String {
             return;
         }
         parts.push(match value {
-            Value::Float(number) => format!("{name} {number:.4}"),
+            Value::Float(number) => format!("{name} {}", significant(*number)),
             Value::Int(number) => format!("{name} {number}"),
             Value::Text(text) => format!("{name} {text}"),
             Value::Bool(flag) => format!("{name} {flag}"),

@@ -9,7 +9,7 @@ mod parameters;
 mod plot;
 mod show;
 mod target;
-mod words;
+pub(crate) mod words;
 
 pub use self::objective::Objective;
 pub use self::words::{counted, counts, significant, stands, state_word};
