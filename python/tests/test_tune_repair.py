@@ -105,9 +105,15 @@ def search(storage: Path, train: Any, scheduler: Any = None, space: dict[str, An
 
 
 def damaged(lines: list[bytes], chance: random.Random) -> bytes:
-    """The file cut off at any byte, or without some of its lines, or with lines that are no JSON."""
+    """The file cut off at any byte, without some of its lines, with lines that are no JSON, or shuffled, or with others."""
     whole = b"".join(lines)
-    kind = chance.randrange(3)
+    kind = chance.randrange(5)
+    if kind == 3:
+        return b"".join(chance.sample(lines, len(lines)))
+    if kind == 4:
+        others = [b'{"trial":99999999999,"event":"started","at":1.0}\n', b'{"trial":{"a":1},"event":"made"}\n', b"[1]\n"]
+        mixed = [*lines, *lines[: len(lines) // 2], *others]
+        return b"".join(chance.sample(mixed, len(mixed)))
     if kind == 0:
         return whole[: chance.randrange(len(whole))]
     if kind == 1:
@@ -123,7 +129,7 @@ def test_damaged_lines_are_read_back_and_nothing_is_run_again(storage: Path, tmp
     before = read_experiment(path).trials
     lines = (path / "trials.jsonl").read_bytes().splitlines(keepends=True)
     chance = random.Random(18)
-    for content in [b"", *(damaged(lines, chance) for _ in range(9))]:
+    for content in [b"", *(damaged(lines, chance) for _ in range(12))]:
         (path / "trials.jsonl").write_bytes(content)
         so_far = starts(notes)
         grid = Tuner.restore(path, train).fit()
@@ -158,7 +164,7 @@ def test_damaged_lines_of_a_search_that_pauses_trials(storage: Path, tmp_path: P
     shutil.copytree(path, kept)
     lines = (path / "trials.jsonl").read_bytes().splitlines(keepends=True)
     chance = random.Random(18)
-    for _ in range(6):
+    for _ in range(8):
         shutil.rmtree(path)
         shutil.copytree(kept, path)
         content = damaged(lines, chance)

@@ -805,4 +805,21 @@ proptest! {
         prop_assert_eq!(&ended, &distinct, "EXP-3: a trial ends once");
         prop_assert!(leaves_unfinished || ended == (0..samples).collect::<Vec<_>>(), "{:?}", ended);
     }
+
+    /// REPLAY-1. The store puts lines into their order where it can; what is left of a disorder must not bring the head down.
+    #[test]
+    fn replay_1_records_in_any_order_are_replayed_as_far_as_they_go(
+        kind in 0..3u8,
+        samples in 1..10u64,
+        reports in 0..60usize,
+        losses in prop::collection::vec(0..100u64, 1..12),
+        picked in prop::collection::vec(any::<prop::sample::Index>(), 0..90),
+    ) {
+        let (world, machine) = cut_off(kind, samples, reports, &losses);
+        let records = picked.iter().map(|at| (at.get(&world.records).clone(), None)).collect();
+        let mut again = machine();
+        again.replay(records, BTreeMap::new(), Resuming::default());
+        prop_assert!(again.len() as u64 <= samples);
+        again.on_event(ExperimentEvent::Begun);
+    }
 }

@@ -101,6 +101,7 @@ impl Disk for RealDisk {
         } else {
             Recovered::default()
         };
+        let unreadable = unreadable + before.left_out;
         if is_other {
             files.set_made_before(before.made())?;
         }

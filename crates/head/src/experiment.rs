@@ -158,7 +158,7 @@ impl ExperimentRun {
     /// What earlier heads have done. `opaque`: configs hold objects of the user's, which the files of a trial only name.
     /// `made_before`: so many trials come from another space or searcher.
     fn restore(&mut self, before: Recovered, opaque: bool, made_before: u64) -> Result<(), Failure> {
-        let Recovered { lines, reached, found } = before;
+        let Recovered { lines, reached, found, changed, .. } = before;
         let mut records = Vec::new();
         for line in &lines {
             let Some(mut read) = records::read(line) else { continue };
@@ -207,7 +207,9 @@ impl ExperimentRun {
         for (number, reached) in reached {
             self.take_reached(TrialId(number), reached);
         }
-        self.write_found(lines, &found)?;
+        if changed {
+            self.write_repaired(lines, &found)?;
+        }
         self.begin_failed_anew();
         // What has ended is in the files, for whoever wants to know.
         for trial in self.resumed() {
@@ -311,11 +313,8 @@ impl ExperimentRun {
         self.machine.set_reached(trial, last, reached.has_metric);
     }
 
-    /// The file has the trials again that it had lost.
-    fn write_found(&mut self, mut lines: Vec<Metrics>, found: &[u64]) -> Result<(), Failure> {
-        if found.is_empty() {
-            return Ok(());
-        }
+    /// The file has the trials again that it had lost, and its lines in their order.
+    fn write_repaired(&mut self, mut lines: Vec<Metrics>, found: &[u64]) -> Result<(), Failure> {
         let resources = self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
         for line in lines.iter_mut().filter(|line| line.get(RECOVERED).is_some()) {
             let Some(trial) = records::read(line).map(|read| read.trial()) else { continue };
@@ -327,6 +326,9 @@ impl ExperimentRun {
         }
         self.disk.rewrite(&lines)?;
         let lost = found.len() as u64;
+        if lost == 0 {
+            return Ok(());
+        }
         let (trials, were) = (count(lost, "trial"), verb(lost, "was", "were"));
         self.warn(format!("`trials.jsonl` had lost {trials}, which {were} read back from their directories"));
         Ok(())
@@ -438,7 +440,7 @@ impl ExperimentRun {
             Record::Exploited { trial, config, .. } => self.trials[trial.0 as usize].config = config.clone(),
             _ => {}
         }
-        let known = self.trials.get(records::trial_of(&record).0 as usize);
+        let known = self.trials.get(record.trial().0 as usize);
         let ended = known.map(|known| records::Ended {
             metrics: &known.last,
             iterations: known.iterations,

@@ -4,6 +4,7 @@
 //! EXPERIMENT-1: a line that was cut short, or cannot be understood, is left out and counted; it is never an error.
 //! EXPERIMENT-2: the last event of a trial decides its state; of several ends the last one counts.
 
+mod order;
 mod recover;
 mod trial;
 

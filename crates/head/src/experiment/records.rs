@@ -17,19 +17,6 @@ pub(super) struct Ended<'a> {
     pub checkpoint: Option<&'a str>,
 }
 
-pub(super) fn trial_of(record: &Record) -> TrialId {
-    match record {
-        Record::Made { trial, .. }
-        | Record::Found { trial, .. }
-        | Record::Told { trial, .. }
-        | Record::Chosen { trial }
-        | Record::Paused { trial, .. }
-        | Record::Exploited { trial, .. }
-        | Record::ExploitRefused { trial } => *trial,
-        Record::Ended(ended) => ended.trial,
-    }
-}
-
 pub(super) fn line_of(
     record: &Record,
     now: f64,
@@ -39,7 +26,7 @@ pub(super) fn line_of(
 ) -> Metrics {
     let text = |text: &str| Value::Text(text.to_owned());
     let number = |trial: &TrialId| Value::Int(trial.0 as i64);
-    let trial = trial_of(record);
+    let trial = record.trial();
     let mut line = Metrics::default();
     let mut put = |key: &str, value: Value| line.0.push((key.to_owned(), value));
     let event = match record {
@@ -154,7 +141,7 @@ pub(super) struct Read {
 
 impl Read {
     pub fn trial(&self) -> TrialId {
-        trial_of(&self.record)
+        self.record.trial()
     }
 
     /// What those are told who watch from now on.

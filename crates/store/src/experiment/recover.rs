@@ -5,12 +5,15 @@
 //!
 //! RECOVER-1: the lines that come back make every trial exactly once, in the order of their numbers, without a gap.
 //! RECOVER-2: a line that is there counts: a directory only adds what no line says.
+//! RECOVER-4: what a line says of a trial that neither a `made` line nor a directory knows, or whose number is far beyond the others, is
+//!   left out and counted: there is no such trial.
 //! RECOVER-3: a trial that was cut off has the newest whole checkpoint of its directory, from which it resumes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use carril_types::{Metrics, RunStatus, Value};
 
+use super::order::{Ordered, event_of, in_order, trial_of};
 use super::{integer, text};
 use crate::error::StoreError;
 use crate::last_report::{RESULTS, last_report};
@@ -25,6 +28,9 @@ pub const RECOVERED: &str = "recovered";
 /// The ids of an experiment's trials begin with so many characters of its own.
 const PREFIX: usize = 5;
 
+/// A number may be so far beyond twice the count of the trials that are known.
+const GAP: u64 = 16;
+
 #[derive(Debug, Default)]
 pub struct Recovered {
     pub lines: Vec<Metrics>,
@@ -32,6 +38,10 @@ pub struct Recovered {
     pub reached: BTreeMap<u64, Reached>,
     /// Trials that no line had made.
     pub found: Vec<u64>,
+    /// Lines that are not of this experiment.
+    pub left_out: usize,
+    /// The lines are not those that were there, or stand in another order.
+    pub changed: bool,
 }
 
 impl Recovered {
@@ -55,8 +65,9 @@ pub struct Reached {
 
 /// Completes the lines of the experiment of this id.
 pub fn recover(place: &Storage, id: &str, lines: Vec<Metrics>, metric: Option<&str>) -> Result<Recovered, StoreError> {
-    let told = Told::by(&lines);
     let prefix = id.get(..PREFIX).unwrap_or(id);
+    let Ordered { mut lines, mut left_out, mut changed } = in_order(lines, prefix);
+    let told = Told::by(&lines);
     let mut lost: BTreeMap<u64, String> = BTreeMap::new();
     for directory in place.directories()? {
         let directory = directory.trim_end_matches('/').to_owned();
@@ -67,8 +78,13 @@ pub fn recover(place: &Storage, id: &str, lines: Vec<Metrics>, metric: Option<&s
             lost.insert(number, directory);
         }
     }
-    let most = told.made.iter().chain(&told.mentioned).chain(lost.keys()).max().copied();
-    let found: Vec<u64> = most.map_or(0..0, |most| 0..most + 1).filter(|number| !told.made.contains(number)).collect();
+    let end = end_of(&told.made.iter().chain(lost.keys()).copied().collect());
+    lost.retain(|number, _| *number < end);
+    let there = lines.len();
+    lines.retain(|line| trial_of(line).is_none_or(|number| number < end));
+    left_out += there - lines.len();
+    let found: Vec<u64> = (0..end).filter(|number| !told.made.contains(number)).collect();
+    changed |= there != lines.len() || !found.is_empty();
     let mut made = BTreeMap::new();
     for number in &found {
         made.insert(*number, made_line(place, prefix, *number, lost.get(number))?);
@@ -76,18 +92,23 @@ pub fn recover(place: &Storage, id: &str, lines: Vec<Metrics>, metric: Option<&s
     let mut reached = BTreeMap::new();
     let directories = told.directory_of.iter().map(|(number, directory)| (*number, directory.clone()));
     for (number, directory) in directories.chain(lost) {
-        if !told.over.contains(&number) {
+        if number < end && !told.over.contains(&number) {
             reached.insert(number, look_at(&place.join(&directory), metric, told.started.get(&number).copied())?);
         }
     }
-    Ok(Recovered { lines: merged(lines, made), reached, found })
+    Ok(Recovered { lines: merged(lines, made), reached, found, left_out, changed })
+}
+
+/// RECOVER-4: the number behind the last trial. Trials are numbered without a gap, so that most of them are known by a line or a
+/// directory: what is missing in between is made again, and takes memory.
+fn end_of(known: &BTreeSet<u64>) -> u64 {
+    known.range(..2 * known.len() as u64 + GAP).next_back().map_or(0, |last| last + 1)
 }
 
 /// What the lines that are there say.
 #[derive(Default)]
 struct Told {
     made: BTreeSet<u64>,
-    mentioned: BTreeSet<u64>,
     over: HashSet<u64>,
     /// Every directory that a trial had, and the one that it has.
     directories: HashSet<String>,
@@ -117,7 +138,6 @@ impl Told {
                 "ended" => drop(told.over.insert(number)),
                 _ => {}
             }
-            told.mentioned.insert(number);
         }
         told
     }
@@ -126,17 +146,22 @@ impl Told {
 /// RECOVER-1: a trial stands before everything that is said of it, and before every later one.
 fn merged(lines: Vec<Metrics>, mut made: BTreeMap<u64, Metrics>) -> Vec<Metrics> {
     let mut all = Vec::with_capacity(lines.len() + made.len());
+    // Those that are made stand where the first line needs them.
+    let mut rest = Vec::with_capacity(lines.len());
     for line in lines {
-        let is_made = text(&line, "event").is_some_and(|event| event == "made");
-        if let Some(number) = integer(&line, "trial") {
-            let before = |lost: &u64| *lost == number || (is_made && *lost < number);
-            // Those in between come first, whichever of them the line is about.
-            let last = made.keys().copied().filter(before).max();
-            while let Some(entry) = made.first_entry().filter(|entry| Some(*entry.key()) <= last) {
-                all.push(entry.remove());
+        match trial_of(&line) {
+            Some(number) if event_of(&line) == "made" && !made.contains_key(&number) => {
+                rest.push((Some(number), None));
+                made.insert(number, line);
             }
+            number => rest.push((number, Some(line))),
         }
-        all.push(line);
+    }
+    for (number, line) in rest {
+        while let Some(entry) = made.first_entry().filter(|entry| Some(*entry.key()) <= number) {
+            all.push(entry.remove());
+        }
+        all.extend(line);
     }
     all.extend(made.into_values());
     all
@@ -228,6 +253,8 @@ fn look_at(place: &Storage, metric: Option<&str>, started: Option<f64>) -> Resul
 mod tests {
     use std::fs;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::manifest::{Manifest, ManifestFile, VERSION};
 
@@ -237,10 +264,17 @@ mod tests {
     }
 
     fn line(event: &str, number: u64) -> Metrics {
-        let mut fields =
-            vec![("event".to_owned(), Value::Text(event.into())), ("trial".to_owned(), Value::Int(number as i64))];
+        let text = |text: &str| Value::Text(text.into());
+        let mut fields = vec![("event".to_owned(), text(event)), ("trial".to_owned(), Value::Int(number as i64))];
+        let at =
+            number as f64 + ["made", "started", "ended"].iter().position(|one| *one == event).unwrap() as f64 * 0.1;
+        fields.push(("at".to_owned(), Value::Float(at)));
         if event == "made" {
-            fields.push(("directory".to_owned(), Value::Text(directory_of(number))));
+            let names = ["name", "tag"].map(|name| (name.to_owned(), text("any")));
+            fields.extend(names);
+            fields.push(("id".to_owned(), text(&format!("abcde_{number:05}"))));
+            fields.push(("directory".to_owned(), text(&directory_of(number))));
+            fields.push(("config".to_owned(), Value::Map(Metrics::default())));
         }
         Metrics(fields)
     }
@@ -324,6 +358,73 @@ mod tests {
                     if *number == 2 { (None, false) } else { (Some(&Value::Float(2.5)), true) }
                 );
             }
+        }
+    }
+
+    /// Lines that no head writes.
+    fn foreign() -> impl Strategy<Value = Metrics> {
+        let number = prop_oneof![
+            any::<u64>().prop_map(|number| Value::Int((number >> 1) as i64)),
+            Just(Value::Map(Metrics(vec![("a".into(), Value::Int(1))]))),
+            Just(Value::Text("0".into())),
+            Just(Value::Int(-1)),
+            Just(Value::None),
+        ];
+        let event = prop_oneof![Just("made"), Just("started"), Just("ended"), Just("told")];
+        (number, event).prop_map(|(number, event)| {
+            let number = if matches!(number, Value::Int(0..=1000)) { Value::Int(i64::MAX) } else { number };
+            let mut line = line(if event == "told" { "started" } else { event }, 0);
+            line.set("trial", number);
+            if event == "told" {
+                line.set("event", Value::List(vec![]));
+            }
+            line
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(128))]
+        /// RECOVER-1, RECOVER-4, ORDER-1, ORDER-3: whatever has happened to the lines.
+        #[test]
+        fn every_trial_is_made_once_and_what_is_over_stays_over(
+            kept in prop::collection::vec(0_usize..3, 18),
+            foreign in prop::collection::vec(foreign(), 0..4),
+            seed in any::<u64>(),
+            shuffles in any::<bool>(),
+        ) {
+            let root = tempfile::tempdir().unwrap();
+            let mut lines = Vec::new();
+            for number in 0..6 {
+                trial(root.path(), &directory_of(number), number);
+                lines.extend(["made", "started", "ended"].map(|event| line(event, number)));
+            }
+            let mut lines: Vec<Metrics> =
+                lines.into_iter().zip(kept).flat_map(|(line, times)| vec![line; times]).collect();
+            let mut random = fastrand::Rng::with_seed(seed);
+            for line in &foreign {
+                lines.insert(random.usize(..=lines.len()), line.clone());
+            }
+            if shuffles {
+                random.shuffle(&mut lines);
+            }
+            let ended: BTreeSet<u64> = lines.iter().filter(|line| event_of(line) == "ended").filter_map(trial_of).collect();
+            let recovered = recover(&Storage::local(root.path()), "abcde0123", lines, Some("loss")).unwrap();
+            prop_assert_eq!(recovered.left_out, foreign.len(), "ORDER-1, RECOVER-4");
+            let (mut made, mut over) = (Vec::new(), BTreeSet::new());
+            for line in &recovered.lines {
+                let number = trial_of(line).unwrap();
+                prop_assert!(!over.contains(&number), "ORDER-3");
+                match event_of(line) {
+                    "made" => made.push(number),
+                    _ => prop_assert!(made.contains(&number), "RECOVER-1"),
+                }
+                if event_of(line) == "ended" {
+                    over.insert(number);
+                }
+            }
+            prop_assert_eq!(made, (0..6).collect::<Vec<_>>(), "RECOVER-1");
+            prop_assert_eq!(&over, &ended.into_iter().filter(|number| *number < 6).collect());
+            prop_assert!((0..6).all(|number| recovered.reached.contains_key(&number) != over.contains(&number)));
         }
     }
 }

@@ -187,6 +187,21 @@ pub enum Record {
     Ended(EndedTrial),
 }
 
+impl Record {
+    pub fn trial(&self) -> TrialId {
+        match self {
+            Record::Made { trial, .. }
+            | Record::Found { trial, .. }
+            | Record::Told { trial, .. }
+            | Record::Chosen { trial }
+            | Record::Paused { trial, .. }
+            | Record::Exploited { trial, .. }
+            | Record::ExploitRefused { trial } => *trial,
+            Record::Ended(ended) => ended.trial,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndedTrial {
     pub trial: TrialId,

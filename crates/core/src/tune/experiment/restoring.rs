@@ -5,6 +5,7 @@
 //!
 //! WAITS-1: also where records are lost, a trial without an end is pending, paused, or about to be by `Begun`, in one list at most, and
 //!   the scheduler has no trial that the experiment has given up: nobody waits for what will not come.
+//! REPLAY-1: records may come in any order, twice or not at all: those of a trial that is not there are passed over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -127,6 +128,12 @@ impl Experiment {
     }
 
     fn replay_one(&mut self, record: Record, last: Option<Metrics>, made_before: u64) {
+        // Of a trial that no record before has made, or that one has made already: the files of a trial know what is needed.
+        let is_made = matches!(record, Record::Made { .. } | Record::Found { .. });
+        let (number, count) = (record.trial().0, self.trials.len() as u64);
+        if if is_made { number != count } else { number >= count } {
+            return;
+        }
         match record {
             Record::Found { trial, config } => {
                 let suggested = self.suggest_again(trial, config.as_ref(), made_before);
@@ -246,7 +253,6 @@ impl Experiment {
     }
 
     fn replay_made(&mut self, trial: TrialId, config: Metrics) {
-        debug_assert_eq!(trial.0 as usize, self.trials.len(), "trials are made in order");
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.on_trial_added(trial, &config);
             scheduler.on_config(trial, &config);
