@@ -111,7 +111,11 @@ def damaged(lines: list[bytes], chance: random.Random) -> bytes:
     if kind == 3:
         return b"".join(chance.sample(lines, len(lines)))
     if kind == 4:
-        others = [b'{"trial":99999999999,"event":"started","at":1.0}\n', b'{"trial":{"a":1},"event":"made"}\n', b"[1]\n"]
+        others = [
+            b'{"trial":99999999999,"event":"started","at":1.0}\n',
+            b'{"trial":{"a":1},"event":"made"}\n',
+            b"[1]\n",
+        ]
         mixed = [*lines, *lines[: len(lines) // 2], *others]
         return b"".join(chance.sample(mixed, len(mixed)))
     if kind == 0:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pickle
+import random
 import shutil
 import time
 from pathlib import Path
@@ -145,6 +146,35 @@ def test_torn_lines_count_as_not_written(storage: Path) -> None:
         file.write('{"event": "ended", "at": 2.0, "trial": 0, "status": "err')
     (trial,) = builder.read().trials
     assert trial.status == "terminated"
+
+
+def test_lines_of_any_content_in_any_order_are_no_error(storage: Path) -> None:
+    """STORED-2: each field of each line holds each kind of value once, then the lines are shuffled."""
+    builder = Builder(storage)
+    for number in range(3):
+        builder.trial({"lr": number}, {"loss": 1.0 + number})
+    path = builder.path / "trials.jsonl"
+    lines = path.read_text().splitlines()
+    for line in lines:
+        for field in json.loads(line):
+            for value in ({"a": 1}, [1], "x", 7.5, True, None, -3, 99999999999):
+                path.write_text("\n".join([*lines, json.dumps({**json.loads(line), field: value})]) + "\n")
+                trials = builder.read().trials
+                assert [trial.number for trial in trials if trial.number in range(3)] == [0, 1, 2]
+                assert all(isinstance(trial.config, dict) and isinstance(trial.id, str) for trial in trials)
+    foreign = [
+        '{"trial":{"a":1},"event":"made"}',
+        '{"trial":9,"event":"made","id":[]}',
+        '{"trial":8,"event":"started"}',
+        "7",
+    ]
+    chance = random.Random(5)
+    for _ in range(20):
+        path.write_text("\n".join(chance.sample([*lines, *lines, *foreign], 2 * len(lines) + len(foreign))) + "\n")
+        experiment = builder.read()
+        assert experiment.unreadable == len(foreign)
+        ends = [(trial.number, trial.status, trial.metrics and trial.metrics["loss"]) for trial in experiment.trials]
+        assert ends == [(0, "terminated", 1.0), (1, "terminated", 2.0), (2, "terminated", 3.0)]
 
 
 def test_an_experiment_without_trials_is_empty(storage: Path) -> None:

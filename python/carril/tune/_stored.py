@@ -5,12 +5,14 @@ directories is read by whoever asks a trial for it. Nothing is unpickled, so tha
 looked at, and paths are made of where the experiment was found, so that it can be moved.
 
 STORED-1: the last event of a trial decides its state; a line that was torn by a crash counts as not written.
+STORED-2: a line may hold anything: one that no head writes is left out and counted. A trial that has ended without an
+error is over, wherever that line stands.
 """
 
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from carril.exceptions import NotFoundError, StorageError
 from carril.train._locations import (
@@ -30,6 +32,9 @@ _TOLD = ('{"event":"told"', '{"event": "told"')
 # `json.loads` without what it does around each text: there are three lines or more for each trial.
 _decode = json.JSONDecoder().raw_decode
 _LIVE_STATES = ("pending", "running", "paused")
+# Events of the experiment, and not of one of its trials.
+_OWN = ("opened", "resumed", "closed")
+_Kind = TypeVar("_Kind")
 
 
 @dataclass(slots=True)
@@ -75,6 +80,8 @@ class StoredExperiment:
     trials: list[StoredTrial]
     # The object that `path` is a path in, where the experiment has a `storage_filesystem`.
     filesystem: Any = field(default=None, repr=False, compare=False)
+    # How many lines of `trials.jsonl` are no head's, besides one at the end that was cut short.
+    unreadable: int = 0
 
     @property
     def name(self) -> str:
@@ -115,12 +122,12 @@ def read_experiment(path: "str | os.PathLike[str]", storage_filesystem: Any = No
                 "put it back from a copy; the trials' own directories are whole, and `Result.from_path` reads each",
             ],
         )
-    trials = _trials((kept.read(TRIALS_FILE) or b"").decode(errors="replace"))
+    trials, unreadable = _trials((kept.read(TRIALS_FILE) or b"").decode(errors="replace"))
     if not _is_live(record, data):
         for trial in trials:
             if trial.status in _LIVE_STATES:
                 trial.status = "unfinished"
-    return StoredExperiment(where, record, trials, filesystem)
+    return StoredExperiment(where, record, trials, filesystem, unreadable)
 
 
 def _is_live(record: dict[str, Any], data: bytes) -> bool:
@@ -140,50 +147,83 @@ def _object(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _trials(text: str) -> list[StoredTrial]:
+def _trials(text: str) -> tuple[list[StoredTrial], int]:
+    """The trials, and how many lines are no head's."""
     trials: dict[int, StoredTrial] = {}
+    others: list[tuple[int, int, dict[str, Any]]] = []
+    unreadable = 0
     # What follows the last line end is just being written, or was torn.
     for at, line in enumerate(text.split("\n")[:-1]):
-        if line.startswith(_TOLD):
+        if line.startswith(_TOLD) or not line.strip():
             continue
         event = _object(line)
-        kind, number = event.get("event"), event.get("trial")
-        if kind == "made" and isinstance(number, int):
-            trials[number] = StoredTrial(
-                number,
-                id=event["id"],
-                name=event["name"],
-                directory=event["directory"],
-                tag=event.get("tag") or "",
-                config=event.get("config") or {},
-                resources=event.get("resources") or {},
-                made_at=at,
-                made_as=event.get("config") or {},
-            )
-        elif kind is not None and number in trials:
-            _apply(trials[number], kind, event)
-            trials[number].ended_at = at
-    return [trials[number] for number in sorted(trials)]
+        kind, number = _of(event, "event", str), _of(event, "trial", int)
+        if kind == "made" and number is not None:
+            made = _made(number, event, at)
+            if made is None:
+                unreadable += 1
+            # The same line twice says nothing new; one that began again after a failure has another directory.
+            elif number not in trials or trials[number].directory != made.directory:
+                trials[number] = made
+        elif kind is not None and number is not None:
+            others.append((at, number, event))
+        elif kind not in _OWN:
+            unreadable += 1
+    for at, number, event in others:
+        trial = trials.get(number)
+        if trial is None:
+            unreadable += 1
+        # STORED-2, and what an earlier life has left is not of this one.
+        elif trial.status != "terminated" and (at > trial.made_at or _of(event, "status", str) == "terminated"):
+            _apply(trial, event)
+            trial.ended_at = max(at, trial.made_at)
+    return [trials[number] for number in sorted(trials)], unreadable
 
 
-def _apply(trial: StoredTrial, kind: str, event: dict[str, Any]) -> None:
+def _of(event: dict[str, Any], name: str, kind: type[_Kind]) -> _Kind | None:
+    """A field where it is of this kind: somebody may have written anything into the file."""
+    value = event.get(name)
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+def _made(number: int, event: dict[str, Any], at: int) -> StoredTrial | None:
+    own, name, directory = (_of(event, field, str) for field in ("id", "name", "directory"))
+    if own is None or name is None or directory is None:
+        return None
+    config = _of(event, "config", dict) or {}
+    return StoredTrial(
+        number,
+        id=own,
+        name=name,
+        directory=directory,
+        tag=_of(event, "tag", str) or "",
+        config=config,
+        resources=_of(event, "resources", dict) or {},
+        made_at=at,
+        made_as=config,
+    )
+
+
+def _apply(trial: StoredTrial, event: dict[str, Any]) -> None:
     """STORED-1."""
+    kind, reason = event["event"], _of(event, "reason", str) or ""
     if kind == "started":
         # After an end this is another life: what the one before has reached stays until the next end.
         trial.status, trial.reason, trial.error = "running", "", None
     elif kind == "waits":
-        trial.status, trial.reason = "pending", event.get("reason") or ""
+        trial.status, trial.reason = "pending", reason
     elif kind == "placed":
         trial.status, trial.reason = "running", ""
     elif kind == "paused":
-        trial.status, trial.reason = "paused", event.get("reason") or ""
+        trial.status, trial.reason = "paused", reason
     elif kind == "exploited":
-        trial.config = event.get("config") or trial.config
+        trial.config = _of(event, "config", dict) or trial.config
     elif kind == "ended":
-        trial.status, trial.reason = event.get("status") or "terminated", event.get("reason") or ""
-        trial.iterations, trial.seconds = event.get("iterations") or 0, event.get("seconds") or 0.0
-        trial.metrics, trial.error = event.get("metrics") or None, event.get("error")
-        trial.checkpoint, trial.early = event.get("checkpoint"), event.get("early") is True
+        trial.status, trial.reason = _of(event, "status", str) or "terminated", reason
+        trial.iterations = int(_of(event, "iterations", int) or 0)
+        trial.seconds = float(_of(event, "seconds", float) or _of(event, "seconds", int) or 0.0)
+        trial.metrics, trial.error = _of(event, "metrics", dict) or None, _of(event, "error", str)
+        trial.checkpoint, trial.early = _of(event, "checkpoint", str), event.get("early") is True
 
 
 def _not_found(where: str, kept: Place, filesystem: Any) -> NotFoundError:
