@@ -59,29 +59,63 @@ def _dataset(name: str, given: Any) -> "Dataset":
     )
 
 
-def details_of(datasets: "Mapping[str, Dataset]", config: "DataConfig | None") -> dict[str, Any]:
-    """For the workers."""
-    if not datasets:
+def details_of(
+    datasets: "Mapping[str, Dataset]", config: "DataConfig | None", *, more_come: bool = False
+) -> dict[str, Any]:
+    """For the workers. With `more_come` a trial adds its own, by `details_in_trial`."""
+    if not datasets and not more_come:
         return {}
     split = config.datasets_to_split if config is not None else "all"
+    if not more_come:
+        _check_split(split, datasets)
+    from carril.data.context import DataContext
+
+    made = {name: _detail(name, dataset, split, random.getrandbits(62)) for name, dataset in datasets.items()}
+    context = DataContext.get_current()
+    if config is not None and config.execution_options is not None:
+        context = replace(context, execution_options=_options(config.execution_options))
+    uneven = config.uneven if config is not None else "drop"
+    details = {"datasets": made, "data_context": context, "uneven": uneven}
+    if more_come:
+        # All ranks of a trial must have the same order.
+        details.update(datasets_to_split=split, data_seed=random.getrandbits(62))
+    return details
+
+
+def details_in_trial(details: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What `details_of` has made, with the data sets of a trial's config in their places."""
+    split, seed = details["datasets_to_split"], details["data_seed"]
+    own = {name: _detail(name, dataset, split, seed) for name, dataset in checked(given).items()}
+    datasets = {**details["datasets"], **own}
+    _check_split(split, datasets)
+    return {**details, "datasets": datasets}
+
+
+def _detail(name: str, dataset: "Dataset", split: str | list[str], drawn: int) -> dict[str, Any]:
+    seed = dataset._plan.seed
+    return {
+        "dataset": dataset,
+        "split": split == "all" or name in split,
+        "seed": seed if seed is not None else drawn,
+    }
+
+
+def _check_split(split: str | list[str], datasets: Mapping[str, Any]) -> None:
     unknown = [name for name in split if name not in datasets] if isinstance(split, list) else []
     if unknown:
         raise ConfigError(
             f"`DataConfig.datasets_to_split` names `{unknown[0]}`, which is no data set",
             hints=[f"there are {', '.join(datasets)}"],
         )
-    from carril.data.context import DataContext
 
-    made = {}
-    for name, dataset in datasets.items():
-        seed = dataset._plan.seed
-        seed = seed if seed is not None else random.getrandbits(62)
-        made[name] = {"dataset": dataset, "split": split == "all" or name in split, "seed": seed}
-    context = DataContext.get_current()
-    if config is not None and config.execution_options is not None:
-        context = replace(context, execution_options=_options(config.execution_options))
-    uneven = config.uneven if config is not None else "drop"
-    return {"datasets": made, "data_context": context, "uneven": uneven}
+
+def environment_of(datasets: "Mapping[str, Dataset]") -> dict[str, str]:
+    """Workers whose data sets have functions are told so before they have run anything."""
+    if not any(one._plan.operations for one in datasets.values()):
+        return {}
+    from carril._internal.mappers import DATA_FUNCTIONS
+
+    return {DATA_FUNCTIONS: "1"}
 
 
 def words_of(datasets: "Mapping[str, Dataset]") -> dict[str, str]:
@@ -148,7 +182,9 @@ def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Sha
     if is_stored(session):
         tell_read = partial(session.set_rows_read, name)
         path = f"{session.node_directory}/{session.run_id}.{session.attempt}.{name}.epoch"
-        native = session if isinstance(session, Session) else None
+        # A trial's session stands before the native one.
+        native = getattr(session, "_native", session)
+        native = native if isinstance(native, Session) else None
         meeting = Meeting(name, path, details["uneven"], len(details["datasets"]), native)
         saved = _saved(name, given["split"], session)
     return Shard(given["dataset"], world, rank, given["seed"], meeting, saved=saved, tell_read=tell_read)

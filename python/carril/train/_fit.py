@@ -119,12 +119,11 @@ def _submit(
 
 
 def _for_data(trainer: "DataParallelTrainer") -> dict[str, str]:
-    """Workers whose data sets have functions are told so before they have run anything."""
-    if not any(one._plan.operations for one in trainer.datasets.values()):
+    if not trainer.datasets:
         return {}
-    from carril._internal.mappers import DATA_FUNCTIONS
+    from carril.train._data import environment_of
 
-    return {DATA_FUNCTIONS: "1"}
+    return environment_of(trainer.datasets)
 
 
 def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: dict[str, Any]) -> dict[str, Any]:

@@ -79,6 +79,8 @@ def _submit(plan: "Plan", client: "Client", data: bytes, goes_on: bool) -> "Run"
     text = _plan.specification(plan, client, goes_on)
     constants = [_sendable(value) for value in plan.constants.values]
     environment = {**os.environ, **driver.worker_environment(), "TUNE_ORIG_WORKING_DIR": os.getcwd()}
+    if _trainers.is_trainer(plan.trainable):
+        environment.update(_trainers.data_environment(plan.trainable, plan.space))
     return client.submit_experiment(text, constants, call, environment)
 
 
@@ -113,6 +115,7 @@ def _call(plan: "Plan") -> dict[str, Any]:
         function = trainer.train_loop_per_worker
         return {
             **call,
+            "details": {**call["details"], **_trainers.data_details(trainer, plan.space)},
             "function": function,
             "of_trainer": trainer.train_loop_config,
             "backend": trainer.backend_config,

@@ -322,8 +322,9 @@ def _scheduler_spec(plan: Plan) -> Any:
 def _run(plan: Plan, client: "Client") -> dict[str, Any]:
     """What the trials have in common, as the specification of a run."""
     trainable, run_config = plan.trainable, plan.run_config
+    data: dict[str, str] = {}
     if _trainers.is_trainer(trainable):
-        scaling, share = trainable.scaling_config, False
+        scaling, share, data = trainable.scaling_config, False, _trainers.data_words(trainable)
         if trainable.backend_config is not None:
             share = trainable.backend_config.share_devices
         resources = scaling.worker_resources
@@ -333,7 +334,8 @@ def _run(plan: Plan, client: "Client") -> dict[str, Any]:
         resources = {"CPU": 1.0} if asks_resources(trainable) else resources_of(trainable, {})
         if not resources:
             raise ConfigError("a trial reserves nothing: it needs some part of a CPU, or something else")
-    text = spec.build(plan.name, scaling, run_config, share, {}, spec.filesystem(run_config, client), None, None)
+    filesystem = spec.filesystem(run_config, client)
+    text = spec.build(plan.name, scaling, run_config, share, {}, filesystem, None, None, data=data)
     built: dict[str, Any] = json.loads(text)
     built["resources_per_worker"] = resources
     built["threads_per_worker"] = max(1.0, resources.get("CPU", 1.0))

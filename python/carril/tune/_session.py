@@ -65,11 +65,16 @@ def begin(call: dict[str, Any], session: "Session") -> tuple[Any, tuple[Any, ...
     trial = session.trial
     assert trial is not None
     training.enter(TrialSession(session))
-    training.set_details({**call["details"], "resources": trial["resources"], "trial": trial})
+    config = decoded(trial["config"])
+    details = call["details"]
+    if "of_trainer" in call:
+        from carril.tune._trainers import details_in_trial
+
+        details = details_in_trial(details, config)
+    training.set_details({**details, "resources": trial["resources"], "trial": trial})
     # A run inside the trial is the same head's, and draws on what the trial has.
     os.environ["CARRIL_HEAD"] = os.path.join(os.path.dirname(os.environ["CARRIL_AGENT"]), "head.sock")
     os.environ["CARRIL_PARENT"] = session.run_id
-    config = decoded(trial["config"])
     if "of_trainer" in call:
         from carril.tune._trainers import arguments_in_trial
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOP = "train_loop_config"
+_DATA = "datasets"
 # `resume` is about the run of that name.
 _PLACE = ("name", "storage_path", "storage_filesystem", "local_dir", "resume")
 
@@ -26,11 +27,11 @@ def is_trainer(trainable: Any) -> bool:
 
 
 def check(trainer: "DataParallelTrainer", space: Mapping[str, Any]) -> None:
-    """What can be searched of a trainer is the config of its function."""
-    others = [name for name in space if name != _LOOP]
+    """What can be searched of a trainer is the config of its function, and which data it reads."""
+    others = [name for name in space if name not in (_LOOP, _DATA)]
     if others:
         raise NotAvailableError(
-            f"`param_space` of a trainer names `{others[0]}`: only `{_LOOP}` can be searched",
+            f"`param_space` of a trainer names `{others[0]}`: only `{_LOOP}` and `{_DATA}` can be searched",
             hints=[f'put the parameters of the function under `{{"{_LOOP}": …}}`'],
         )
     if trainer.train_loop_per_worker is None:
@@ -74,6 +75,46 @@ def merged(own: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(before, Mapping) and isinstance(value, Mapping)
         result[key] = merged(before, value) if both else value  # type: ignore[arg-type]
     return result
+
+
+def data_details(trainer: "DataParallelTrainer", space: Mapping[str, Any]) -> dict[str, Any]:
+    """The trainer's data sets, for the workers of every trial."""
+    if not trainer.datasets and _DATA not in space:
+        return {}
+    from carril.train._data import details_of
+
+    return details_of(trainer.datasets, trainer.data_config, more_come=_DATA in space)
+
+
+def data_words(trainer: "DataParallelTrainer") -> dict[str, str]:
+    """Which rows the trainer's data sets have, for the records of the trials."""
+    if not trainer.datasets:
+        return {}
+    from carril.train._data import words_of
+
+    return words_of(trainer.datasets)
+
+
+def data_environment(trainer: "DataParallelTrainer", space: Mapping[str, Any]) -> dict[str, str]:
+    if _DATA in space:
+        from carril._internal.mappers import DATA_FUNCTIONS
+
+        # Which of them a trial reads, and whether those have functions, is drawn later.
+        return {DATA_FUNCTIONS: "1"}
+    if not trainer.datasets:
+        return {}
+    from carril.train._data import environment_of
+
+    return environment_of(trainer.datasets)
+
+
+def details_in_trial(details: dict[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """What the workers of this trial know: with the data sets of its config."""
+    if _DATA not in config:
+        return details
+    from carril.train import _data
+
+    return _data.details_in_trial(details, config[_DATA])
 
 
 def arguments_in_trial(
