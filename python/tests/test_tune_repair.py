@@ -76,6 +76,29 @@ def test_a_driver_killed_between_the_last_report_and_the_end(scripts: Scripts, t
         assert trial.metrics is not None and trial.metrics["loss"] == results_of(path, trial)[-1]["loss"]
 
 
+def test_files_that_are_emptied_while_the_search_goes_on(scripts: Scripts, tmp_path: Path) -> None:
+    """`trials.jsonl` is written again, `progress.csv` is made from the reports; reports that are in no file are warned of."""
+    storage, go, mark = tmp_path / "storage", tmp_path / "go", tmp_path / "mark"
+    script = scripts.start(KILLED.format(storage=str(storage), go=str(go), mark=str(mark)))
+    wait_until(lambda: all(Path(f"{mark}{x}").exists() for x in (0, 1)), "both trials have reported all")
+    path = storage / "search"
+    tables = [path / trial.directory / "progress.csv" for trial in read_experiment(path).trials]
+    wait_until(lambda: all(len(table.read_text().splitlines()) == 5 for table in tables), "the reports are written")
+    before = [table.read_text() for table in tables]
+    for file in [path / "trials.jsonl", *tables, tables[1].with_name("result.json")]:
+        os.truncate(file, 0)
+    go.touch()
+    script.finish()
+    assert "losses [0.25, 0.2]" in script.output, script.output
+    experiment = read_experiment(path)
+    assert [(trial.number, trial.status) for trial in experiment.trials] == [(0, "terminated"), (1, "terminated")]
+    assert experiment.unreadable == 0 and '"opened"' in (path / "trials.jsonl").read_text().splitlines()[0]
+    assert tables[0].read_text() == before[0] and tables[1].read_text() == before[1].splitlines(keepends=True)[0]
+    shown = " ".join(script.output.split())
+    assert "trials.jsonl` was cut short" in shown, script.output
+    assert "result.json` was cut short while the run was going on: 4 reports are missing from it" in shown, script.output
+
+
 def noting(notes: Path) -> Callable[[dict[str, Any]], None]:
     """A function that notes each of its starts."""
 

@@ -218,6 +218,10 @@ impl ExperimentDisk for ExperimentFiles {
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure> {
         Ok(ExperimentFiles::end(self, status, reason, at)?)
     }
+
+    fn take_warnings(&mut self) -> Vec<String> {
+        ExperimentFiles::take_warnings(self)
+    }
 }
 
 /// The mirror of what is kept elsewhere. A driver that starts again at once finds the head of the one before still ending:
@@ -485,6 +489,10 @@ impl RunDisk for RealRun {
             self.write_again()?;
         }
         Ok(restored)
+    }
+
+    fn take_warnings(&mut self) -> Vec<String> {
+        self.files.take_warnings()
     }
 
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure> {

@@ -690,7 +690,8 @@ impl ExperimentRun {
     }
 
     fn written(&mut self, tried: &Result<(), Failure>) {
-        if let Some(text) = self.refusals.warning("the experiment's", tried) {
+        let refused = self.refusals.warning("the experiment's", tried);
+        for text in refused.into_iter().chain(self.disk.take_warnings()) {
             self.warn(text);
         }
     }

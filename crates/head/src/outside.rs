@@ -102,6 +102,8 @@ pub trait ExperimentDisk: Send {
     /// Replaces all lines: some were lost, and read back from the trials' own files.
     fn rewrite(&mut self, lines: &[Metrics]) -> Result<(), Failure>;
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure>;
+    /// What somebody should know of the files, since the last time.
+    fn take_warnings(&mut self) -> Vec<String>;
 }
 
 /// What the ranks have brought, to become one checkpoint.
@@ -240,6 +242,10 @@ pub trait RunDisk: Send {
     fn renew(&mut self, now: f64) -> Result<(), Failure>;
     /// Makes files again that were moved or removed since the last time; true where there were any.
     fn restore(&mut self) -> Result<bool, Failure>;
+    /// What somebody should know of the files, since the last time.
+    fn take_warnings(&mut self) -> Vec<String> {
+        Vec::new()
+    }
     /// Where every rank was, the last time somebody asked.
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure>;
     /// May be called again where it fails: what was written then is not written twice.

@@ -224,6 +224,10 @@ impl RunDisk for FusedRun {
         self.real.restore()
     }
 
+    fn take_warnings(&mut self) -> Vec<String> {
+        self.real.take_warnings()
+    }
+
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure> {
         self.real.write_stacks(text)
     }

@@ -5,6 +5,8 @@
 //! APPEND-2: a file that was removed or moved, alone or with its directory, is written again with everything that was appended to it.
 //! APPEND-3: where an earlier copy of the file comes back (a remount), what was appended in the meantime is added to it; any other file
 //!   that was put in its place is appended to.
+//! APPEND-4: a file that somebody has made shorter than we left it is noticed with the next append or look: how many lines it lost is
+//!   counted, and what is torn is ended.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -27,6 +29,11 @@ pub(crate) struct AppendFile {
     torn: bool,
     /// It was made again, and nobody has asked for that yet.
     restored: bool,
+    /// As we left it; `lines` of a file whose lines are counted.
+    length: u64,
+    lines: u64,
+    /// Lines that somebody has cut off, and nobody has asked for that yet.
+    lost: u64,
 }
 
 impl AppendFile {
@@ -45,10 +52,29 @@ impl AppendFile {
             if meta.len() > 0 {
                 file.read_exact_at(&mut last, meta.len() - 1)?;
             }
-            Ok((file, (meta.dev(), meta.ino()), last != *b"\n"))
+            Ok((file, (meta.dev(), meta.ino()), last != *b"\n", meta.len()))
         };
-        let (file, identity, torn) = open().map_err(StoreError::io("open", path))?;
-        Ok(Self { path: path.to_owned(), file, identity, torn, restored: false })
+        let (file, identity, torn, length) = open().map_err(StoreError::io("open", path))?;
+        Ok(Self { path: path.to_owned(), file, identity, torn, restored: false, length, lines: 0, lost: 0 })
+    }
+
+    /// Counts the lines, so that it is known how many are lost where somebody cuts some off.
+    pub fn open_counted(path: &Path) -> Result<Self, StoreError> {
+        let file = Self::open(path)?;
+        let lines = file.count_lines().map_err(StoreError::io("read", path))?;
+        Ok(Self { lines, ..file })
+    }
+
+    fn count_lines(&self) -> io::Result<u64> {
+        let (mut buffer, mut at, mut lines) = (vec![0; PIECE], 0, 0);
+        loop {
+            let read = self.file.read_at(&mut buffer, at)?;
+            if read == 0 {
+                return Ok(lines);
+            }
+            lines += buffer[..read].iter().filter(|byte| **byte == b'\n').count() as u64;
+            at += read as u64;
+        }
     }
 
     /// Of records that have no lines: nothing of it is ever torn but by an append that could not be undone.
@@ -79,6 +105,8 @@ impl AppendFile {
                 Err(error) => return Err(self.undo(bytes.len() - rest.len(), error)),
             }
         }
+        self.length += bytes.len() as u64;
+        self.lines += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
         Ok(())
     }
 
@@ -96,12 +124,29 @@ impl AppendFile {
     }
 
     pub fn is_in_place(&self) -> bool {
-        fs::metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity)
+        self.length_in_place().is_some()
+    }
+
+    /// Whether somebody has made it shorter: APPEND-4.
+    pub fn is_cut(&self) -> bool {
+        self.length_in_place().is_some_and(|length| length < self.length)
+    }
+
+    fn length_in_place(&self) -> Option<u64> {
+        let meta = fs::metadata(&self.path).ok()?;
+        // A network file system may be behind in what it says by name.
+        let own = || self.file.metadata().map_or(meta.len(), |own| own.len().max(meta.len()));
+        ((meta.dev(), meta.ino()) == self.identity).then(own)
+    }
+
+    /// How many lines somebody has cut off since the last time.
+    pub fn take_lost(&mut self) -> u64 {
+        std::mem::take(&mut self.lost)
     }
 
     fn make_again(&mut self) -> Result<(), StoreError> {
-        if self.is_in_place() {
-            return Ok(());
+        if let Some(length) = self.length_in_place() {
+            return if length < self.length { self.take_cut() } else { Ok(()) };
         }
         if self.path.exists() {
             return self.take_over();
@@ -109,13 +154,22 @@ impl AppendFile {
         local::make_parent(&self.path)?;
         let torn = self.torn;
         self.copy_to(&self.path)?;
-        *self = Self { torn, restored: true, ..Self::open(&self.path)? };
+        let (lines, lost) = (self.lines, self.lost);
+        *self = Self { torn, restored: true, lines, lost, ..Self::open(&self.path)? };
+        Ok(())
+    }
+
+    /// What was cut off is nowhere any more.
+    fn take_cut(&mut self) -> Result<(), StoreError> {
+        let found = Self::open_counted(&self.path)?;
+        let lost = self.lost + self.lines.saturating_sub(found.lines);
+        *self = Self { restored: self.restored, lost, ..found };
         Ok(())
     }
 
     /// Another file has the name now.
     fn take_over(&mut self) -> Result<(), StoreError> {
-        let mut found = Self { restored: self.restored, ..Self::open(&self.path)? };
+        let mut found = Self { restored: self.restored, lost: self.lost, ..Self::open_counted(&self.path)? };
         let missing = self.behind(&found.file).map_err(StoreError::io("read", &self.path))?;
         if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
             // It ends where ours went on, in the middle of a line perhaps: the rest of that line comes first.
@@ -194,7 +248,7 @@ impl Lines {
     }
 
     pub fn open(path: PathBuf) -> Result<Self, StoreError> {
-        Ok(Self { file: Some(AppendFile::open(&path)?), ..Self::new(path) })
+        Ok(Self { file: Some(AppendFile::open_counted(&path)?), ..Self::new(path) })
     }
 
     pub fn flush(&mut self) -> Result<(), StoreError> {
@@ -203,7 +257,9 @@ impl Lines {
         }
         let written = match &mut self.file {
             Some(file) => file.append(self.buffer.as_bytes()),
-            none => AppendFile::open(&self.path).and_then(|file| none.insert(file).append(self.buffer.as_bytes())),
+            none => {
+                AppendFile::open_counted(&self.path).and_then(|file| none.insert(file).append(self.buffer.as_bytes()))
+            }
         };
         if written.is_ok() || self.buffer.len() <= MOST {
             if written.is_ok() {
@@ -218,6 +274,16 @@ impl Lines {
 
     pub fn restore(&mut self) -> Result<bool, StoreError> {
         self.file.as_mut().map_or(Ok(false), AppendFile::restore)
+    }
+
+    pub fn is_cut(&self) -> bool {
+        self.file.as_ref().is_some_and(AppendFile::is_cut)
+    }
+
+    /// How many lines somebody has cut off since the last time, and of which file.
+    pub fn take_lost(&mut self) -> Option<(&Path, u64)> {
+        let lost = self.file.as_mut().map_or(0, AppendFile::take_lost);
+        (lost > 0).then_some((&*self.path, lost))
     }
 
     /// What was written and what could not be, as a file of that name in another directory.
@@ -277,6 +343,28 @@ mod tests {
         file.append(b"three\n").unwrap();
         assert!(file.restore().unwrap(), "an append made it again");
         assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\nthree\n");
+    }
+
+    proptest! {
+        #[test]
+        fn append_4_lines_that_somebody_cuts_off_are_counted_and_later_ones_are_whole(
+            before in 0_u64..4, count in 1_u64..6, cut in any::<prop::sample::Index>()
+        ) {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("log");
+            fs::write(&path, "before\n".repeat(before as usize)).unwrap();
+            let mut file = AppendFile::open_counted(&path).unwrap();
+            (0..count).for_each(|_| file.append(b"line\n").unwrap());
+            let whole = fs::read(&path).unwrap();
+            let cut = cut.index(whole.len() + 1);
+            File::options().write(true).open(&path).unwrap().set_len(cut as u64).unwrap();
+            prop_assert_eq!(file.is_cut(), cut < whole.len());
+            file.append(b"after\n").unwrap();
+            let left = whole[..cut].iter().filter(|byte| **byte == b'\n').count() as u64;
+            prop_assert_eq!((file.take_lost(), file.take_lost()), (before + count - left, 0));
+            let text = fs::read_to_string(&path).unwrap();
+            prop_assert_eq!(text.lines().last(), Some("after"));
+        }
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::python_json::parse_object;
 
 pub(crate) struct CsvFile {
     path: PathBuf,
+    /// The reports, from which a file that was cut is made again.
+    results: PathBuf,
     file: AppendFile,
     columns: Vec<String>,
     index: HashMap<String, usize>,
@@ -24,6 +26,9 @@ pub(crate) struct CsvFile {
     rows: Vec<(String, usize)>,
     /// The file is not written anew before, unless it must be: a metric that is new with each report would have it written for each.
     not_before: Instant,
+    /// The rows that the file has, and those that somebody has cut off.
+    count: usize,
+    lost: u64,
 }
 
 /// A widening is followed by a pause of so many times its own length.
@@ -36,28 +41,28 @@ impl CsvFile {
         let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
         // One that is empty or missing beside reports was emptied or removed.
         let end = torn_row(&text).or(text.is_empty().then_some(0));
-        let Some(end) = end else { return Self::open_whole(path, &text) };
-        let reports = fs::read(results).unwrap_or_default();
-        let reports: Vec<Metrics> = String::from_utf8_lossy(&reports).lines().filter_map(reported_row).collect();
+        let Some(end) = end else { return Self::open_whole(path, results, &text) };
+        let reports = reported_rows(results);
         let whole = &text[..end];
         if reports.len() < rows(whole).count().saturating_sub(1) {
             write_whole(path, whole)?;
-            return Self::open_whole(path, whole);
+            return Self::open_whole(path, results, whole);
         }
         write_whole(path, "")?;
-        let mut csv = Self::open_whole(path, "")?;
+        let mut csv = Self::open_whole(path, results, "")?;
         reports.iter().for_each(|report| csv.append(report));
         csv.flush(true)?;
         Ok(csv)
     }
 
-    fn open_whole(path: &Path, text: &str) -> Result<Self, StoreError> {
+    fn open_whole(path: &Path, results: &Path, text: &str) -> Result<Self, StoreError> {
         let file = AppendFile::open(path)?;
         let columns = rows(text).next().map(split_row).unwrap_or_default();
         let index = columns.iter().cloned().zip(0..).collect();
         let (written, not_before) = (columns.len(), Instant::now());
-        let (path, cells, rows) = (path.to_owned(), Vec::new(), Vec::new());
-        Ok(Self { path, file, columns, index, cells, written, rows, not_before })
+        let count = rows(text).count().saturating_sub(1);
+        let (path, results, cells, rows) = (path.to_owned(), results.to_owned(), Vec::new(), Vec::new());
+        Ok(Self { path, results, file, columns, index, cells, written, rows, not_before, count, lost: 0 })
     }
 
     pub fn append(&mut self, metrics: &Metrics) {
@@ -90,6 +95,7 @@ impl CsvFile {
             return Ok(());
         }
         self.replace_narrow()?;
+        self.mend_cut()?;
         let mut text = String::new();
         if self.written == 0 {
             write_row(&mut text, self.columns.iter().map(|name| quoted(name)));
@@ -106,11 +112,51 @@ impl CsvFile {
         }
         self.file.append(text.as_bytes())?;
         self.written = self.columns.len();
+        self.count += self.rows.len();
         self.rows.clear();
         Ok(())
     }
 
+    /// Somebody has cut the file: it is made again from the reports, or where those are cut too, has its header and the rows that are left.
+    fn mend_cut(&mut self) -> Result<(), StoreError> {
+        if !self.file.is_cut() {
+            return Ok(());
+        }
+        let there = fs::read(&self.path).map_err(StoreError::io("read", &self.path))?;
+        let there = String::from_utf8_lossy(&there);
+        let left: Vec<&str> = rows(&there[..torn_row(&there).unwrap_or(there.len())]).skip(1).collect();
+        let reports = reported_rows(&self.results);
+        let mut text = String::new();
+        if reports.len() >= self.count {
+            let rows = std::mem::take(&mut self.rows);
+            reports[..self.count].iter().for_each(|report| self.append(report));
+            let made = std::mem::replace(&mut self.rows, rows);
+            self.written = self.columns.len();
+            write_row(&mut text, self.columns.iter().map(|name| quoted(name)));
+            for (row, cells) in made {
+                text.push_str(&row);
+                text.extend(std::iter::repeat_n(',', self.columns.len() - cells));
+                text.push('\n');
+            }
+        } else {
+            self.lost += self.count.saturating_sub(left.len()) as u64;
+            self.count = left.len();
+            write_row(&mut text, self.columns[..self.written].iter().map(|name| quoted(name)));
+            left.iter().for_each(|row| text.extend([row, "\n"]));
+        }
+        write_whole(&self.path, &text)?;
+        self.file = AppendFile::open(&self.path)?;
+        Ok(())
+    }
+
+    /// How many rows somebody has cut off since the last time, and of which file.
+    pub fn take_lost(&mut self) -> Option<(&Path, u64)> {
+        let lost = std::mem::take(&mut self.lost);
+        (lost > 0).then_some((&*self.path, lost))
+    }
+
     pub fn restore(&mut self) -> Result<bool, StoreError> {
+        self.mend_cut()?;
         Ok(self.replace_narrow()? | self.file.restore()?)
     }
 
@@ -134,7 +180,8 @@ impl CsvFile {
         let (columns, index, rows) = (self.columns.clone(), self.index.clone(), self.rows.clone());
         let file = AppendFile::open(&path)?;
         let (cells, written, not_before) = (Vec::new(), self.written, Instant::now());
-        Self { path, file, columns, index, cells, written, rows, not_before }.flush(true)
+        let (results, count) = (self.results.clone(), self.count);
+        Self { path, results, file, columns, index, cells, written, rows, not_before, count, lost: 0 }.flush(true)
     }
 
     /// Writes the file again with the wider header: a reader sees the old or the new one, never half of it.
@@ -156,6 +203,11 @@ impl CsvFile {
         self.not_before = Instant::now() + began.elapsed() * PAUSE;
         Ok(())
     }
+}
+
+fn reported_rows(results: &Path) -> Vec<Metrics> {
+    let reports = fs::read(results).unwrap_or_default();
+    String::from_utf8_lossy(&reports).lines().filter_map(reported_row).collect()
 }
 
 fn write_whole(path: &Path, text: &str) -> Result<(), StoreError> {
@@ -300,6 +352,30 @@ mod tests {
             csv.append(&row("b"));
             csv.flush(true).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), expected, "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_while_it_is_open_is_made_again_or_what_it_lost_is_counted() {
+        for (whole_reports, cut) in [(true, 0), (true, 9), (false, 0), (false, 9)] {
+            let directory = tempfile::tempdir().unwrap();
+            let (path, results) = (directory.path().join("progress.csv"), directory.path().join("result.json"));
+            let mut csv = CsvFile::open(&path, &results).unwrap();
+            for n in 0..4 {
+                csv.append(&Metrics(vec![("n".into(), Value::Int(n)), ("note".into(), Value::Text("a\nb".into()))]));
+                csv.flush(true).unwrap();
+            }
+            let report = |n: i64| format!("{{\"n\": {n}, \"note\": \"a\\nb\", \"config\": {{}}}}\n");
+            let reports = if whole_reports { (0..5).map(report).collect() } else { String::new() };
+            fs::write(&results, reports).unwrap();
+            fs::File::options().write(true).open(&path).unwrap().set_len(cut).unwrap();
+            csv.append(&Metrics(vec![("n".into(), Value::Int(4))]));
+            csv.flush(true).unwrap();
+            let made: String = (0..4).map(|n| format!("{n},\"a\nb\"\n")).collect();
+            let made = if whole_reports { made } else { String::new() };
+            assert_eq!(fs::read_to_string(&path).unwrap(), format!("n,note\n{made}4,\n"), "cut at {cut}");
+            let lost = csv.take_lost().map(|(_, lost)| lost);
+            assert_eq!(lost, (!whole_reports).then_some(4));
         }
     }
 

@@ -1,6 +1,8 @@
 //! The files of an experiment: `experiment.json` says what was asked and how it stands, `trials.jsonl` what happened to its trials.
 //!
 //! A line is written by one call, so that a crash leaves at most the last one torn, which readers pass over.
+//!
+//! FILES-1: `trials.jsonl` that somebody empties or cuts while the experiment goes on is written again, at the latest by its end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -115,7 +117,44 @@ pub struct ExperimentFiles {
     directory: PathBuf,
     record: ExperimentRecord,
     trials: append::Lines,
+    kept: Kept,
+    warnings: Vec<String>,
 }
+
+/// The lines of `trials.jsonl`, for the case that somebody cuts it: FILES-1. Of a long search without what its scheduler was told, which
+/// is most of it, and needed only by a head that resumes it.
+struct Kept {
+    text: String,
+    /// What was told is left out from this length on.
+    most: usize,
+    left_out: usize,
+}
+
+const TOLD: &str = "{\"event\": \"told\"";
+
+impl Kept {
+    fn new(text: String, most: usize) -> Self {
+        let mut kept = Self { text: String::new(), most, left_out: 0 };
+        text.split_inclusive('\n').filter(|line| line.ends_with('\n')).for_each(|line| kept.push(line));
+        kept
+    }
+
+    fn push(&mut self, line: &str) {
+        if self.left_out > 0 && line.starts_with(TOLD) {
+            self.left_out += 1;
+            return;
+        }
+        self.text.push_str(line);
+        if self.left_out == 0 && self.text.len() > self.most {
+            let lines = self.text.split_inclusive('\n');
+            let (told, others): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with(TOLD));
+            self.left_out = told.len();
+            self.text = others.concat();
+        }
+    }
+}
+
+const MOST_KEPT: usize = 64 << 20;
 
 impl ExperimentFiles {
     /// Makes the directory, resumes the experiment in it, starts a new one beside it, or refuses; with the lines that are there.
@@ -168,7 +207,9 @@ impl ExperimentFiles {
                 }
             }
         }
-        let mut files = Self { directory: directory.to_owned(), record, trials: append::Lines::open(path)? };
+        let kept = Kept::new(std::mem::take(&mut lines.text), MOST_KEPT);
+        let trials = append::Lines::open(path)?;
+        let mut files = Self { directory: directory.to_owned(), record, trials, kept, warnings: Vec::new() };
         files.write_record()?;
         files.append(&begins);
         Ok((files, lines))
@@ -176,21 +217,48 @@ impl ExperimentFiles {
 
     /// Replaces the lines by these, as a whole.
     pub fn rewrite(&mut self, lines: &[Metrics]) -> Result<(), StoreError> {
-        let (path, part) = (self.directory.join(TRIALS), self.directory.join(format!("{TRIALS}.part")));
         let mut text = String::new();
         for line in lines {
             write_json(&mut text, line);
             text.push('\n');
         }
+        text.push_str(&self.trials.buffer);
+        self.kept = Kept::new(text, self.kept.most);
+        self.write_kept()
+    }
+
+    /// With the lines that wait to be written.
+    fn write_kept(&mut self) -> Result<(), StoreError> {
+        let (path, part) = (self.directory.join(TRIALS), self.directory.join(format!("{TRIALS}.part")));
         let write = || -> std::io::Result<()> {
-            fs::write(&part, text)?;
+            has_room(&path)?;
+            fs::write(&part, &self.kept.text)?;
             fs::rename(&part, &path)
         };
         write().map_err(StoreError::io("write", &path))?;
-        let buffer = std::mem::take(&mut self.trials.buffer);
         self.trials = append::Lines::open(path)?;
-        self.trials.buffer = buffer;
         Ok(())
+    }
+
+    /// FILES-1.
+    fn write_cut(&mut self) -> Result<(), StoreError> {
+        if !self.trials.is_cut() {
+            return Ok(());
+        }
+        self.write_kept()?;
+        let path = self.directory.join(TRIALS);
+        let mut text = format!("`{}` was cut short while the search was going on: it is written again", path.display());
+        if self.kept.left_out > 0 {
+            let lost = carril_types::count(self.kept.left_out as u64, "line");
+            text.push_str(&format!(", without {lost} of what its scheduler was told"));
+        }
+        self.warnings.push(text);
+        Ok(())
+    }
+
+    /// What somebody should know of the files, since the last time.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
     }
 
     pub fn record(&self) -> &ExperimentRecord {
@@ -204,11 +272,14 @@ impl ExperimentFiles {
     }
 
     pub fn append(&mut self, line: &Metrics) {
+        let from = self.trials.buffer.len();
         write_json(&mut self.trials.buffer, line);
         self.trials.buffer.push('\n');
+        self.kept.push(&self.trials.buffer[from..]);
     }
 
     pub fn flush(&mut self) -> Result<(), StoreError> {
+        self.write_cut()?;
         self.trials.flush()
     }
 
@@ -260,6 +331,8 @@ pub struct Lines {
     pub unreadable: usize,
     /// An earlier head has written here.
     pub resumes: bool,
+    /// All of them, as they stand.
+    text: String,
 }
 
 fn read_lines(path: &Path) -> Result<Lines, StoreError> {
@@ -270,12 +343,55 @@ fn read_lines(path: &Path) -> Result<Lines, StoreError> {
     };
     let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n') && !line.trim().is_empty()).count();
     let readable: Vec<Metrics> = text.lines().filter_map(parse_object).collect();
-    Ok(Lines { unreadable: whole.saturating_sub(readable.len()), readable, resumes: true })
+    Ok(Lines { unreadable: whole.saturating_sub(readable.len()), readable, resumes: true, text })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn record() -> ExperimentRecord {
+        let record = serde_json::json!({
+            "name": "search", "id": "abcde0123", "status": "running", "created": 1.0, "carril_version": "0", "trainable": "train",
+            "metric": null, "mode": null, "num_samples": 1, "searcher": "", "scheduler": "", "seed": 1, "renewed": 1.0,
+            "owner": Owner::this_process(), "asked": null,
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn files_1_a_file_that_is_cut_while_the_search_goes_on_is_written_again() {
+        for (most, left_out) in [(1 << 20, 0), (100, 6)] {
+            let root = tempfile::tempdir().unwrap();
+            let (directory, path) = (root.path().join("search"), root.path().join("search").join(TRIALS));
+            let (mut files, _) = ExperimentFiles::open(&directory, "search", record(), Existing::Resume).unwrap();
+            files.kept.most = most;
+            let line = |event: &str, at: usize| own_line(event, at as f64, &[("why", "a reason of some length")]);
+            for at in 0..6 {
+                files.append(&line("made", at));
+                files.append(&line("told", at));
+                files.flush().unwrap();
+            }
+            assert!(files.take_warnings().is_empty());
+            let whole = fs::read_to_string(&path).unwrap();
+            for cut in [0, 10, whole.len() - 1] {
+                fs::File::options().write(true).open(&path).unwrap().set_len(cut as u64).unwrap();
+                // The last time the end of the search finds out.
+                if cut == 10 {
+                    files.end("finished", "done", 9.0).unwrap()
+                } else {
+                    files.flush().unwrap()
+                }
+                let text = fs::read_to_string(&path).unwrap();
+                let expected: Vec<&str> =
+                    whole.lines().filter(|line| left_out == 0 || !line.starts_with(TOLD)).collect();
+                assert_eq!(text.lines().take(expected.len()).collect::<Vec<_>>(), expected, "cut at {cut}");
+                assert_eq!(files.take_warnings().len(), usize::from(cut < text.len()));
+            }
+            assert_eq!(files.kept.left_out, left_out);
+            assert_eq!(fs::read_to_string(&path).unwrap().matches("closed").count(), 1);
+        }
+    }
 
     #[test]
     fn a_line_comes_back_as_it_was_written() {

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use carril_types::{Metrics, Rank, Value, write_json};
+use carril_types::{Metrics, Rank, Value, count, verb, write_json};
 
 use crate::append::{AppendFile, Lines};
 use crate::csv::CsvFile;
@@ -119,6 +119,18 @@ impl ReportFiles {
             restored |= events.restore()?;
         }
         Ok(restored)
+    }
+
+    /// What somebody has cut off files since the last time: those reports are in no file any more.
+    pub fn take_warnings(&mut self) -> Vec<String> {
+        let ranks = self.ranks.iter_mut().flatten();
+        let lost =
+            self.result.take_lost().into_iter().chain(self.csv.take_lost()).chain(ranks.filter_map(Lines::take_lost));
+        let text = |(path, lost): (&Path, u64)| {
+            let (reports, are) = (count(lost, "report"), verb(lost, "is", "are"));
+            format!("`{}` was cut short while the run was going on: {reports} {are} missing from it", path.display())
+        };
+        lost.map(text).collect()
     }
 
     /// Writes all of it into another directory, with what the run's own could not take.

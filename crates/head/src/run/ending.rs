@@ -219,6 +219,10 @@ impl Run {
                 self.publish(v1::Warning { text }, outside);
             }
         }
+        for text in self.disk.take_warnings() {
+            self.journal("ReportsLost".into(), text.clone(), Vec::new(), outside);
+            self.publish(v1::Warning { text }, outside);
+        }
     }
 
     pub(crate) fn written(&mut self, result: Result<(), Failure>, outside: &mut dyn Outside) {

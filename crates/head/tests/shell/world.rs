@@ -136,6 +136,10 @@ impl RunDisk for FaultyRun {
     fn restore(&mut self) -> Result<bool, Failure> {
         self.real.restore()
     }
+    fn take_warnings(&mut self) -> Vec<String> {
+        self.real.take_warnings()
+    }
+
     fn write_stacks(&mut self, text: &str) -> Result<(), Failure> {
         self.real.write_stacks(text)
     }
