@@ -191,8 +191,19 @@ def test_trials_whose_lines_are_lost_are_read_back_from_their_directories(script
     shown = subprocess.run(
         [CARRIL, "tune", "show", "search"], env=scripts.environment(), capture_output=True, text=True, check=True
     )
-    assert "3 trials were read back from their directories" in shown.stderr
+    assert "has lost 3 trials" in shown.stderr
     columns = [re.findall(r"(\w{5}_\d{5}) +(\w+) +(\d+)", text) for text in (before, shown.stdout)]
     assert columns[0] == columns[1] and len(columns[0]) == 3, shown.stdout
     assert "2 terminated, 1 error" in carril(scripts, "tune", "ls")
     assert not lines.exists(), "whoever looks writes nothing"
+
+
+def test_trials_of_which_some_lines_are_lost_are_all_shown(scripts: Scripts) -> None:
+    scripts.start(SEARCH).finish()
+    lines = scripts.storage / "search" / "trials.jsonl"
+    before = carril(scripts, "tune", "show", "search")
+    left = [line for line in lines.read_text().splitlines(keepends=True) if '"trial": 1' not in line]
+    lines.write_text("".join([*reversed(left), '{"trial":99999999999,"event":"started","at":1.0}\n']))
+    shown = carril(scripts, "tune", "show", "search")
+    columns = [re.findall(r"(\w{5}_\d{5}) +(\w+) +(\d+)", text) for text in (before, shown)]
+    assert columns[0] == columns[1] and len(columns[0]) == 3, shown

@@ -96,7 +96,9 @@ def test_files_that_are_emptied_while_the_search_goes_on(scripts: Scripts, tmp_p
     assert tables[0].read_text() == before[0] and tables[1].read_text() == before[1].splitlines(keepends=True)[0]
     shown = " ".join(script.output.split())
     assert "trials.jsonl` was cut short" in shown, script.output
-    assert "result.json` was cut short while the run was going on: 4 reports are missing from it" in shown, script.output
+    assert "result.json` was cut short while the run was going on: 4 reports are missing from it" in shown, (
+        script.output
+    )
 
 
 def noting(notes: Path) -> Callable[[dict[str, Any]], None]:

@@ -555,6 +555,7 @@ fn a_run_that_ended_unheard_is_the_end_of_its_trial_with_what_it_had_reported() 
     let mut again = machine();
     let runs_ended = BTreeMap::from([(TrialId(0), RunEnd::Finished), (TrialId(1), RunEnd::Failed("no luck".into()))]);
     again.replay(records.clone(), runs_ended, Resuming::default());
+    assert_eq!((0..3).map(|trial| again.ends_at_once(TrialId(trial))).collect::<Vec<_>>(), [true, true, false]);
     let last = Metrics(vec![("loss".into(), Value::Float(0.5))]);
     again.set_reached(TrialId(0), last, true);
     let world = World::with_ahead(1, 3, again);

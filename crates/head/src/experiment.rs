@@ -240,7 +240,8 @@ impl ExperimentRun {
     }
 
     fn tell_resuming(&mut self, differences: &Differences) {
-        let left: Vec<&Known> = self.resumed().iter().map(|trial| &self.trials[trial.0 as usize]).collect();
+        let left = self.resumed().into_iter().filter(|trial| !self.machine.ends_at_once(*trial));
+        let left: Vec<&Known> = left.map(|trial| &self.trials[trial.0 as usize]).collect();
         let done = self.trials.len() - left.len();
         let from_checkpoint = left.iter().filter(|known| known.checkpoint.is_some()).count();
         let over = left.iter().filter(|known| known.checkpoint.is_none() && !known.last.0.is_empty()).count();

@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use carril_types::{Metrics, ScoreOrder, Value};
 
+use self::recover::recover_lost;
 pub use self::recover::{RECOVERED, Reached, Recovered, recover};
 pub use self::trial::{Trial, TrialState, UNFINISHED};
 use crate::error::StoreError;
@@ -142,54 +143,60 @@ impl Experiment {
         };
         let events = place.read(TRIALS)?.unwrap_or_default();
         let mut experiment = Self { place, summary, trials: Vec::new(), unreadable: 0, torn: false, read_back: 0 };
-        experiment.take_events(&String::from_utf8_lossy(&events));
-        if experiment.trials.is_empty() && !experiment.summary.id.is_empty() {
-            experiment.read_back()?;
-        }
+        let lines = experiment.parse(&String::from_utf8_lossy(&events));
+        experiment.take_lines(lines)?;
         Ok(experiment)
     }
 
-    /// The file is gone, or has lost every trial: each has its config, its reports and its end in its own directory. Nothing is
-    /// written: that is for the head that resumes it.
-    fn read_back(&mut self) -> Result<(), StoreError> {
-        let summary = &self.summary;
-        let Recovered { lines, reached, .. } =
-            recover(&self.place, &summary.id, Vec::new(), summary.metric.as_deref())?;
-        let made = |line: &Metrics| Trial::made(integer(line, "trial")?, line);
-        self.trials = lines.iter().filter_map(made).collect();
-        for (number, reached) in reached {
-            if let Some(trial) = self.trials.iter_mut().find(|trial| trial.number == number) {
-                trial.take_reached(reached);
+    /// EXPERIMENT-1.
+    fn parse(&mut self, text: &str) -> Vec<Metrics> {
+        let mut lines = Vec::new();
+        for line in text.split_inclusive('\n').filter(|line| !line.trim().is_empty()) {
+            // What the scheduler was told is the greater part of the file, and for nobody who reads it.
+            if matches!(find_in_object(line, "event"), Some(Value::Text(event)) if event == "told") {
+                continue;
+            }
+            match parse_object(line) {
+                Some(event) => lines.push(event),
+                None if line.ends_with('\n') => self.unreadable += 1,
+                None => self.torn = true,
             }
         }
-        self.read_back = self.trials.len();
+        lines
+    }
+
+    /// As a head that resumes it: what the lines have lost is in the directories of the trials. Nothing is written.
+    fn take_lines(&mut self, lines: Vec<Metrics>) -> Result<(), StoreError> {
+        let summary = &self.summary;
+        // A head that is alive may not have written yet what it has just begun.
+        let has_trials = lines.iter().any(|line| text(line, "event").is_some_and(|event| event == "made"));
+        let is_complete = summary.id.is_empty() || (has_trials && summary.is_live() == Some(true));
+        let directories = if is_complete { Vec::new() } else { self.place.directories()? };
+        let Recovered { lines, reached, found, left_out, .. } =
+            recover_lost(&self.place, &summary.id, lines, directories)?;
+        self.unreadable += left_out;
+        let mut by_number: HashMap<u64, usize> = HashMap::new();
+        for line in &lines {
+            if self.take_event(line, &mut by_number).is_none() {
+                self.unreadable += 1;
+            }
+        }
+        for (number, reached) in reached {
+            if let Some(at) = by_number.get(&number) {
+                self.trials[*at].take_reached(reached);
+            }
+        }
+        self.read_back = found.len();
         Ok(())
     }
 
-    fn take_events(&mut self, text: &str) {
-        let mut by_number: HashMap<u64, usize> = HashMap::new();
-        for line in text.split_inclusive('\n').filter(|line| !line.trim().is_empty()) {
-            let taken = self.take_event(line, &mut by_number);
-            if taken.is_none() && line.ends_with('\n') {
-                self.unreadable += 1;
-            } else if taken.is_none() {
-                self.torn = true;
-            }
-        }
-    }
-
-    fn take_event(&mut self, line: &str, by_number: &mut HashMap<u64, usize>) -> Option<()> {
-        // What the scheduler was told is the greater part of the file, and for nobody who reads it.
-        if matches!(find_in_object(line, "event"), Some(Value::Text(event)) if event == "told") {
+    fn take_event(&mut self, event: &Metrics, by_number: &mut HashMap<u64, usize>) -> Option<()> {
+        if matches!(text(event, "event").as_deref(), Some(OPENED | RESUMED | CLOSED)) {
             return Some(());
         }
-        let event = parse_object(line)?;
-        if matches!(text(&event, "event").as_deref(), Some(OPENED | RESUMED | CLOSED)) {
-            return Some(());
-        }
-        let number = integer(&event, "trial")?;
-        if text(&event, "event")? == "made" {
-            let trial = Trial::made(number, &event)?;
+        let number = integer(event, "trial")?;
+        if text(event, "event")? == "made" {
+            let trial = Trial::made(number, event)?;
             match by_number.get(&number) {
                 Some(at) => self.trials[*at] = trial,
                 None => {
@@ -199,7 +206,7 @@ impl Experiment {
             }
             return Some(());
         }
-        self.trials.get_mut(*by_number.get(&number)?)?.take(&event)
+        self.trials.get_mut(*by_number.get(&number)?)?.take(event)
     }
 
     /// What happened to the experiment and its trials, as the lines tell it in their order; what its scheduler was told is left out.

@@ -75,7 +75,7 @@ pub fn note_read_back(experiment: &Experiment) {
     let found = experiment.read_back as u64;
     if found > 0 {
         let (name, trials, were) = (&experiment.summary.name, count(found, "trial"), verb(found, "was", "were"));
-        note(&format!("`trials.jsonl` of `{name}` has no trials: {trials} {were} read back from their directories"));
+        note(&format!("`trials.jsonl` of `{name}` has lost {trials}, which {were} read back from their directories"));
     }
 }
 

@@ -65,11 +65,33 @@ pub struct Reached {
 
 /// Completes the lines of the experiment of this id.
 pub fn recover(place: &Storage, id: &str, lines: Vec<Metrics>, metric: Option<&str>) -> Result<Recovered, StoreError> {
+    let directories = place.directories()?;
+    recover_some(place, id, lines, metric, directories, |_| true)
+}
+
+/// For whoever looks: trials are searched for in these directories, and only of those that no line tells of is it read how far they came.
+pub(super) fn recover_lost(
+    place: &Storage,
+    id: &str,
+    lines: Vec<Metrics>,
+    directories: Vec<String>,
+) -> Result<Recovered, StoreError> {
+    recover_some(place, id, lines, None, directories, |is_lost| is_lost)
+}
+
+fn recover_some(
+    place: &Storage,
+    id: &str,
+    lines: Vec<Metrics>,
+    metric: Option<&str>,
+    directories: Vec<String>,
+    looks_at: impl Fn(bool) -> bool,
+) -> Result<Recovered, StoreError> {
     let prefix = id.get(..PREFIX).unwrap_or(id);
     let Ordered { mut lines, mut left_out, mut changed } = in_order(lines, prefix);
     let told = Told::by(&lines);
     let mut lost: BTreeMap<u64, String> = BTreeMap::new();
-    for directory in place.directories()? {
+    for directory in directories {
         let directory = directory.trim_end_matches('/').to_owned();
         if told.directories.contains(&directory) || directory.starts_with('.') {
             continue;
@@ -90,9 +112,10 @@ pub fn recover(place: &Storage, id: &str, lines: Vec<Metrics>, metric: Option<&s
         made.insert(*number, made_line(place, prefix, *number, lost.get(number))?);
     }
     let mut reached = BTreeMap::new();
-    let directories = told.directory_of.iter().map(|(number, directory)| (*number, directory.clone()));
-    for (number, directory) in directories.chain(lost) {
-        if number < end && !told.over.contains(&number) {
+    let known = told.directory_of.iter().map(|(number, directory)| (*number, directory.clone()));
+    let known = known.map(|one| (one, false)).chain(lost.into_iter().map(|one| (one, true)));
+    for ((number, directory), is_lost) in known {
+        if number < end && !told.over.contains(&number) && looks_at(is_lost) {
             reached.insert(number, look_at(&place.join(&directory), metric, told.started.get(&number).copied())?);
         }
     }
@@ -350,7 +373,7 @@ mod tests {
             }
             assert_eq!(made, (0..6).collect::<Vec<_>>(), "RECOVER-1");
             let others: Vec<&Metrics> = recovered.lines.iter().filter(|line| line.get(RECOVERED).is_none()).collect();
-            assert_eq!(others, kept.iter().collect::<Vec<_>>(), "RECOVER-2");
+            assert_eq!(others, kept.iter().collect::<Vec<_>>(), "RECOVER-2, ORDER-2");
             for (number, reached) in &recovered.reached {
                 let last = reached.last.as_ref().and_then(|last| last.get("loss"));
                 assert_eq!(

@@ -132,3 +132,35 @@ fn what_is_no_experiment_is_said() {
         assert!(matches!(failure, StoreError::ExperimentDamaged { .. }), "{content}: {failure}");
     }
 }
+
+#[test]
+fn trials_whose_lines_are_lost_or_exchanged_are_shown_as_a_head_resumes_them() {
+    let (directory, _) = experiment("stopped", "");
+    let record = fs::read_to_string(directory.path().join(EXPERIMENT)).unwrap();
+    fs::write(directory.path().join(EXPERIMENT), record.replacen('{', "{\"id\": \"3f2a10123\", ", 1)).unwrap();
+    let whole: Vec<String> = (0..3)
+        .flat_map(|number| [made(number, "{\"lr\": 1}"), started(number, 11.0), ended(number, "terminated", "{}")])
+        .collect();
+    for number in 0..3 {
+        let place = directory.path().join(format!("train_{ID}{number}_{number}_2026-11-16_10-00-00"));
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("params.json"), "{\"lr\": 1}").unwrap();
+        fs::write(place.join(RESULTS), "{\"loss\": 2.5, \"training_iteration\": 4}\n").unwrap();
+    }
+    let mut random = fastrand::Rng::with_seed(3);
+    for _ in 0..100 {
+        let mut lines: Vec<&String> = whole.iter().filter(|_| random.f64() < 0.6).collect();
+        random.shuffle(&mut lines);
+        let text: String = lines.iter().map(|line| line.as_str()).collect();
+        fs::write(directory.path().join(TRIALS), &text).unwrap();
+        let read = Experiment::read(directory.path()).unwrap();
+        let numbers: Vec<u64> = read.trials.iter().map(|trial| trial.number).collect();
+        assert_eq!((numbers, read.unreadable), (vec![0, 1, 2], 0), "{text}");
+        assert_eq!(read.read_back, 3 - text.matches("\"made\"").count());
+        for (trial, end) in read.trials.iter().zip(0..) {
+            let is_over = lines.contains(&&ended(end, "terminated", "{}"));
+            assert_eq!(trial.state == TrialState::Terminated, is_over, "{text}");
+            assert_eq!(trial.config.get("lr"), Some(&Value::Int(1)));
+        }
+    }
+}

@@ -99,6 +99,15 @@ impl Experiment {
         }
     }
 
+    /// Whether `Begun` ends this trial, which no record says has ended: nothing of it is run again.
+    pub fn ends_at_once(&self, trial: TrialId) -> bool {
+        match self.trials.get(trial.0 as usize).map(|one| &one.state) {
+            Some(State::Stopping(_)) => true,
+            Some(State::Pending | State::Running) => self.runs_ended.contains_key(&trial),
+            _ => false,
+        }
+    }
+
     /// What a trial without an end had reported last, and whether the metric was ever among it.
     pub fn set_reached(&mut self, trial: TrialId, last: Metrics, has_metric: bool) {
         let metric = self.options.metric.as_ref().map(|(metric, _)| metric.clone());
