@@ -89,6 +89,10 @@ fn recover_some(
 ) -> Result<Recovered, StoreError> {
     let prefix = id.get(..PREFIX).unwrap_or(id);
     let Ordered { mut lines, mut left_out, mut changed } = in_order(lines, prefix);
+    let there = lines.len();
+    let limit = limit_of(&lines, directories.len());
+    // Before anything is taken from them: such a line may name the directory of another trial.
+    lines.retain(|line| trial_of(line).is_none_or(|number| number < limit));
     let told = Told::by(&lines);
     let mut lost: BTreeMap<u64, String> = BTreeMap::new();
     for directory in directories {
@@ -100,9 +104,8 @@ fn recover_some(
             lost.insert(number, directory);
         }
     }
-    let end = end_of(&told.made.iter().chain(lost.keys()).copied().collect());
-    lost.retain(|number, _| *number < end);
-    let there = lines.len();
+    lost.retain(|number, _| *number < limit);
+    let end = told.made.iter().chain(lost.keys()).max().map_or(0, |last| last + 1);
     lines.retain(|line| trial_of(line).is_none_or(|number| number < end));
     left_out += there - lines.len();
     let found: Vec<u64> = (0..end).filter(|number| !told.made.contains(number)).collect();
@@ -122,10 +125,12 @@ fn recover_some(
     Ok(Recovered { lines: merged(lines, made), reached, found, left_out, changed })
 }
 
-/// RECOVER-4: the number behind the last trial. Trials are numbered without a gap, so that most of them are known by a line or a
-/// directory: what is missing in between is made again, and takes memory.
-fn end_of(known: &BTreeSet<u64>) -> u64 {
-    known.range(..2 * known.len() as u64 + GAP).next_back().map_or(0, |last| last + 1)
+/// RECOVER-4: no trial has this number or a greater one. Trials are numbered without a gap, so that most of them are known by a line or
+/// a directory: what is missing in between is made again, and takes memory.
+fn limit_of(lines: &[Metrics], directories: usize) -> u64 {
+    let made = lines.iter().filter(|line| event_of(line) == "made").filter_map(trial_of);
+    let known = made.collect::<BTreeSet<u64>>().len() + directories;
+    2 * known as u64 + GAP
 }
 
 /// What the lines that are there say.
@@ -397,6 +402,10 @@ mod tests {
         (number, event).prop_map(|(number, event)| {
             let number = if matches!(number, Value::Int(0..=1000)) { Value::Int(i64::MAX) } else { number };
             let mut line = line(if event == "told" { "started" } else { event }, 0);
+            // Also one that looks like ours, but for the number.
+            if let (Value::Int(number), "made") = (&number, event) {
+                line.set("id", Value::Text(format!("abcde_{number:05}")));
+            }
             line.set("trial", number);
             if event == "told" {
                 line.set("event", Value::List(vec![]));
