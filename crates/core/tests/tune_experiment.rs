@@ -311,12 +311,15 @@ fn hyperband_pauses_trials_until_their_bracket_is_there_and_brings_the_best_to_t
 }
 
 fn pbt(places: usize, samples: u64, asks: bool) -> World {
+    World::new(places, pbt_machine(samples, asks))
+}
+
+fn pbt_machine(samples: u64, asks: bool) -> Experiment {
     let options = PbtOptions { perturbation_interval: 2.0, ..PbtOptions::new(target()) };
     let lr = if asks { Mutation::Ask } else { Mutation::Choices(vec![Value::Int(1), Value::Int(2)]) };
     let mutations = MutationOptions::new(vec![("x".into(), lr)]);
     let scheduler = AnyScheduler::Pbt(Pbt::new(options, mutations).unwrap());
-    let machine = Experiment::new(ExperimentOptions::default(), Some(basic(samples)), Some(scheduler));
-    World::new(places, machine)
+    Experiment::new(ExperimentOptions::default(), Some(basic(samples)), Some(scheduler))
 }
 
 #[test]
@@ -345,6 +348,61 @@ fn a_bad_member_of_a_population_goes_on_from_a_good_one_if_that_has_a_checkpoint
         let (trial, from, config) = exploited.unwrap();
         assert_eq!((trial, from), (TrialId(1), TrialId(0)));
         assert_eq!(world.machine.config(TrialId(1)), &config);
+    }
+}
+
+/// Two trials, of which the second goes on from the first with another config.
+fn exploited() -> (World, Metrics) {
+    let mut world = pbt(2, 2, false);
+    for trial in [0, 1] {
+        world.machine.set_checkpoints(TrialId(trial), 1);
+    }
+    let before = world.machine.config(TrialId(1)).clone();
+    for (trial, loss) in [(0, 1.0), (0, 1.0), (1, 9.0), (1, 9.0)] {
+        world.report(trial, loss);
+    }
+    assert!(world.running.contains(&TrialId(1)));
+    assert_ne!(world.machine.config(TrialId(1)), &before);
+    (world, before)
+}
+
+/// What the record of the trial's end says of its config.
+fn config_at_end(world: &World, trial: u64) -> Option<Metrics> {
+    let ended = world.records.iter().find_map(|record| match record {
+        Record::Ended(ended) if ended.trial == TrialId(trial) => Some(ended.config.clone()),
+        _ => None,
+    });
+    ended.expect("it has ended")
+}
+
+/// EXP-7.
+#[test]
+fn a_trial_ends_with_the_config_that_its_last_report_was_made_with() {
+    let (mut world, before) = exploited();
+    world.finish(1);
+    assert_eq!(config_at_end(&world, 1), Some(before.clone()));
+    assert_eq!(world.machine.config(TrialId(1)), &before);
+
+    let (mut world, before) = exploited();
+    world.report(1, 0.5);
+    world.finish(1);
+    assert_eq!(config_at_end(&world, 1), None);
+    assert_ne!(world.machine.config(TrialId(1)), &before);
+
+    // A head that takes over does the same, also where the report after the exploit has no record.
+    for (reports_after, expected) in [(false, Some(before)), (true, None)] {
+        let (world, _) = exploited();
+        let records = world.records.iter().map(|record| (record.clone(), None)).collect();
+        let mut machine = pbt_machine(2, false);
+        machine.replay(records, BTreeMap::new(), Resuming::default());
+        let seen = |iteration: i64| {
+            Metrics(vec![("loss".into(), Value::Float(9.0)), ("training_iteration".into(), Value::Int(iteration))])
+        };
+        machine.set_reached(TrialId(1), seen(if reports_after { 3 } else { 2 }), true);
+        let mut world = World::new(2, machine);
+        assert!(world.running.contains(&TrialId(1)), "{:?}", world.running);
+        world.finish(1);
+        assert_eq!(config_at_end(&world, 1), expected);
     }
 }
 

@@ -162,7 +162,13 @@ impl Disk for RealDisk {
         };
         let nothing = || Checkpoints { kept: Vec::new(), next: 0, set_aside: Vec::new() };
         let checkpoints = if begins { nothing() } else { Checkpoints::look(&storage)? };
-        directory.write_params(config)?;
+        // One that resumes keeps the config of what it has reported until it reports with this one.
+        let params = if is_trial && path.join("params.json").exists() {
+            Params::AfterReport
+        } else {
+            directory.write_params(config)?;
+            Params::Written
+        };
         // A trial's last report is known to its experiment.
         let last = if is_trial { None } else { last_report(&Storage::local(&path))? };
         let mut files = ReportFiles::open(&path, config, *now)?;
@@ -188,7 +194,7 @@ impl Disk for RealDisk {
         let has_record = !is_trial || path.join("run.json").exists();
         let (kept, config) = ((storage.clone(), wanted), config.clone());
         let abandoned = self.abandoned.clone();
-        let disk = Box::new(RealRun { directory, files, journal, kept, config, has_record, abandoned });
+        let disk = Box::new(RealRun { directory, files, journal, kept, config, params, has_record, abandoned });
         Ok(RunOpened { disk, path, storage, checkpoints, history, last, epoch, mirror, differences })
     }
 }
@@ -430,6 +436,15 @@ impl Words {
     }
 }
 
+/// Whether `params.json` has the config of this run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Params {
+    Written,
+    /// As soon as it reports, or fails.
+    AfterReport,
+    Due,
+}
+
 struct RealRun {
     directory: RunDirectory,
     files: ReportFiles,
@@ -437,12 +452,21 @@ struct RealRun {
     /// What is put into the run's storage for a driver that restores, with the blobs that it is made of.
     kept: (Storage, Vec<(String, String, PathBuf)>),
     config: Value,
+    params: Params,
     /// A trial has none before its end.
     has_record: bool,
     abandoned: Abandoned,
 }
 
 impl RealRun {
+    fn write_due_params(&mut self) -> Result<(), StoreError> {
+        if self.params == Params::Due {
+            self.directory.write_params(&self.config)?;
+            self.params = Params::Written;
+        }
+        Ok(())
+    }
+
     /// Everything that does not grow, as it was written when the run began.
     fn write_again(&mut self) -> Result<(), StoreError> {
         self.directory.write_params(&self.config)?;
@@ -458,6 +482,9 @@ impl RunDisk for RealRun {
     }
 
     fn append(&mut self, at: f64, iteration: u64, reported: &Metrics, automatic: &Metrics) -> Result<(), Failure> {
+        if self.params == Params::AfterReport {
+            self.params = Params::Due;
+        }
         self.files.append(at, iteration, reported, automatic);
         Ok(())
     }
@@ -468,7 +495,7 @@ impl RunDisk for RealRun {
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        let flushed = self.files.flush(false);
+        let flushed = self.files.flush(false).and(self.write_due_params());
         Ok(flushed.and(self.directory.flush())?)
     }
 
@@ -501,7 +528,10 @@ impl RunDisk for RealRun {
 
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure> {
         // One file that cannot be written is no reason to leave the others out. But only a run whose files are complete has ended.
-        let mut done = self.files.flush(true);
+        if error.is_some() {
+            self.params = Params::Due;
+        }
+        let mut done = self.files.flush(true).and(self.write_due_params());
         if let Some((text, json)) = error {
             done = done.and(self.journal.write());
             done = done.and(self.directory.write_error(&text, &json));

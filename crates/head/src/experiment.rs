@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use carril_core::tune::TrialId;
 use carril_core::tune::experiment::{
-    Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, Record, Resuming, RunEnd, Verdict,
+    EndedTrial, Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, Record, Resuming, RunEnd, Verdict,
 };
 use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
@@ -188,7 +188,10 @@ impl ExperimentRun {
             let Some(known) = self.trials.get_mut(trial.0 as usize) else { continue };
             match &read.record {
                 Record::Exploited { config, .. } => known.config = config.clone(),
-                Record::Ended(_) => {
+                Record::Ended(ended) => {
+                    if let Some(config) = &ended.config {
+                        known.config.clone_from(config);
+                    }
                     known.last = read.last.clone().unwrap_or_default();
                     known.iterations = read.iterations;
                     known.seconds = read.seconds;
@@ -438,7 +441,9 @@ impl ExperimentRun {
                 let known = Known { resources: resources.clone(), ..Known::new(own, config.clone()) };
                 self.trials.push(known);
             }
-            Record::Exploited { trial, config, .. } => self.trials[trial.0 as usize].config = config.clone(),
+            Record::Exploited { trial, config, .. } | Record::Ended(EndedTrial { trial, config: Some(config), .. }) => {
+                self.trials[trial.0 as usize].config = config.clone();
+            }
             _ => {}
         }
         let known = self.trials.get(record.trial().0 as usize);
@@ -486,7 +491,13 @@ impl ExperimentRun {
                     told.status = "failed".into();
                 }
                 told.headline = ended.error.clone().unwrap_or_else(|| ended.reason.clone());
-                self.tell_state(ended.trial, state.word(), &told.headline.clone());
+                let made = ended.config.is_some().then(|| self.made(ended.trial));
+                self.tell(v1::TrialChanged {
+                    trial: ended.trial.0,
+                    state: state.word().into(),
+                    reason: told.headline.clone(),
+                    made,
+                });
                 self.tell_of_trial(ended.trial, told);
             }
             _ => {}

@@ -219,6 +219,8 @@ def _apply(trial: StoredTrial, event: dict[str, Any]) -> None:
     elif kind == "exploited":
         trial.config = _of(event, "config", dict) or trial.config
     elif kind == "ended":
+        # One that an exploit gave it, and that it never reported with, is not the config of its result.
+        trial.config = _of(event, "config", dict) or trial.config
         trial.status, trial.reason = _of(event, "status", str) or "terminated", reason
         trial.iterations = int(_of(event, "iterations", int) or 0)
         trial.seconds = float(_of(event, "seconds", float) or _of(event, "seconds", int) or 0.0)

@@ -9,6 +9,8 @@
 //! EXP-5: an experiment ends when nothing runs, nothing waits, and the searcher has no more; it never waits for nothing.
 //! EXP-6: that a metric is missing is decided when nothing that runs could still report it: beside a trial that reported other things
 //!   only, those that ran with it; where trials reported nothing at all, every trial.
+//! EXP-7: a trial that ended well has the config that its last report was made with: one that an exploit gave it, and that it never
+//!   reported with, goes.
 
 mod events;
 mod filling;
@@ -99,6 +101,8 @@ struct Exploit {
 #[derive(Clone, Debug)]
 struct Trial {
     config: Metrics,
+    /// That of its last report, where an exploit has changed it since.
+    reported_config: Option<Metrics>,
     names: Option<(String, String)>,
     state: State,
     last: Option<Metrics>,
@@ -110,6 +114,14 @@ struct Trial {
     free: u64,
     exploit: Option<Exploit>,
     resources: Option<Resources>,
+}
+
+impl Trial {
+    /// It goes on with another config; the one before is that of what it has reported.
+    fn change_config(&mut self, config: Metrics) {
+        let before = std::mem::replace(&mut self.config, config);
+        self.reported_config.get_or_insert(before);
+    }
 }
 
 pub struct Experiment {
@@ -289,7 +301,7 @@ impl Experiment {
         one.state = State::Paused;
         match one.exploit.clone() {
             Some(Exploit { from, with, reason }) => {
-                one.config = with.config.clone();
+                one.change_config(with.config.clone());
                 one.checkpoints = 1;
                 out.push(ExperimentCommand::Adopt { trial, from });
                 out.push(ExperimentCommand::Record(Record::Exploited { trial, from, config: with.config, reason }));
@@ -309,6 +321,11 @@ impl Experiment {
         one.exploit = None;
         let last = one.last.clone().unwrap_or_default();
         let has_metric = one.has_metric;
+        // EXP-7.
+        let config = one.reported_config.take();
+        if let Some(config) = &config {
+            one.config.clone_from(config);
+        }
         if !by_scheduler && let Some(scheduler) = &mut self.scheduler {
             scheduler.on_trial_completed(trial, &last);
         }
@@ -319,6 +336,7 @@ impl Experiment {
             error: None,
             by_scheduler,
             early,
+            config,
         })));
         self.miss_metric(trial, has_metric, out);
     }
@@ -332,7 +350,7 @@ impl Experiment {
         }
         self.trial_is_over(trial, None, out);
         let (reason, error) = ("it failed".to_owned(), Some(headline.clone()));
-        let ended = EndedTrial { trial, reason, error, by_scheduler: false, early: false };
+        let ended = EndedTrial { trial, reason, error, by_scheduler: false, early: false, config: None };
         out.push(ExperimentCommand::Record(Record::Ended(ended)));
         self.miss_metric(trial, true, out);
         if self.options.fail_fast {

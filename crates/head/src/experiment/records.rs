@@ -78,7 +78,7 @@ pub(super) fn line_of(
             }
         }
         Record::Chosen { .. } | Record::ExploitRefused { .. } | Record::Found { .. } => {}
-        Record::Ended(EndedTrial { reason, error, by_scheduler, early, .. }) => {
+        Record::Ended(EndedTrial { reason, error, by_scheduler, early, config, .. }) => {
             let state = if error.is_some() { TrialState::Error } else { TrialState::Terminated };
             put("status", text(state.word()));
             put("reason", text(reason));
@@ -91,6 +91,12 @@ pub(super) fn line_of(
             put("error", error.as_deref().map_or(Value::None, text));
             put("by_scheduler", Value::Bool(*by_scheduler));
             put("early", Value::Bool(*early));
+            if let Some(config) = config {
+                put("config", Value::Map(config.clone()));
+                if let Some(exact) = exact(config) {
+                    put("exact", exact);
+                }
+            }
         }
     }
     line
@@ -202,6 +208,7 @@ pub(super) fn read(line: &Metrics) -> Option<Read> {
             error: text("error"),
             by_scheduler: line.get("by_scheduler") == Some(&Value::Bool(true)),
             early: line.get("early") == Some(&Value::Bool(true)),
+            config: config(),
         }),
         _ => return None,
     };

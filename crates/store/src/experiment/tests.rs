@@ -69,6 +69,17 @@ fn the_last_event_of_a_trial_decides_its_state() {
 }
 
 #[test]
+fn a_trial_that_ended_has_the_config_that_its_end_names() {
+    let exploited = "{\"event\": \"exploited\", \"at\": 12, \"trial\": 0, \"from\": 1, \"config\": {\"lr\": 0.12}, \"reason\": \"r\"}\n";
+    let end = ended(0, "terminated", "{\"loss\": 1.0}");
+    for (end, lr) in [(end.clone(), 0.12), (end.replacen('{', "{\"config\": {\"lr\": 0.1}, ", 1), 0.1)] {
+        let events = [made(0, "{\"lr\": 0.1}"), started(0, 11.0), exploited.to_owned(), started(0, 13.0), end];
+        let (_directory, read) = experiment("finished", &events.concat());
+        assert_eq!(read.trials[0].config.get("lr"), Some(&Value::Float(lr)));
+    }
+}
+
+#[test]
 fn a_file_that_was_cut_anywhere_is_read_as_far_as_it_goes() {
     let events = [made(0, "{}"), started(0, 11.0), ended(0, "terminated", "{\"loss\": 1}"), made(1, "{}")].concat();
     for end in 0..events.len() {

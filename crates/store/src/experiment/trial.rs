@@ -141,6 +141,10 @@ impl Trial {
             _ => reason,
         };
         self.ended = Some(at(event));
+        // One that an exploit gave it, and that it never reported with, is not the config of its result.
+        if let Some(config) = map(event, "config") {
+            self.config = config.clone();
+        }
         self.metrics = map(event, "metrics").cloned().unwrap_or_default();
         self.iterations = integer(event, "iterations").unwrap_or(0);
         self.seconds = number(event, "seconds").unwrap_or(0.0);

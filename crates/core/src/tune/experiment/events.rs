@@ -211,6 +211,8 @@ pub struct EndedTrial {
     pub by_scheduler: bool,
     /// A scheduler ended it before its time.
     pub early: bool,
+    /// That of its last report, where an exploit has changed it since.
+    pub config: Option<Metrics>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -114,6 +114,7 @@ impl Experiment {
     pub(super) fn new_trial(config: Metrics) -> Trial {
         Trial {
             config,
+            reported_config: None,
             names: None,
             state: State::Resolving,
             last: None,

@@ -10,13 +10,14 @@ use crate::tune::TrialId;
 use crate::tune::scheduler::Holding;
 
 /// What a scheduler may look at, beside its metric and its time.
-const ALWAYS_RECORDED: [&str; 2] = ["training_iteration", "time_total_s"];
+pub(super) const ALWAYS_RECORDED: [&str; 2] = ["training_iteration", "time_total_s"];
 
 impl Experiment {
     pub(super) fn on_reported(&mut self, trial: TrialId, number: u64, result: Metrics, out: &mut Out) {
         self.note_metric(trial, &result, out);
         let one = self.trial(trial);
         one.last = Some(result);
+        one.reported_config = None;
         let running = one.state == State::Running;
         if !running {
             // A function that goes on after it was told to stop is told again.

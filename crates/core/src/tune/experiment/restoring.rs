@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carril_types::{Metrics, Value};
 
+use super::judging::ALWAYS_RECORDED;
 use super::{
     AnyScheduler, Decision, EndedTrial, Experiment, Exploit, Out, Record, RunEnd, Scheduler, Searcher, State, Stop,
 };
@@ -112,6 +113,14 @@ impl Experiment {
     pub fn set_reached(&mut self, trial: TrialId, last: Metrics, has_metric: bool) {
         let metric = self.options.metric.as_ref().map(|(metric, _)| metric.clone());
         let one = self.trial(trial);
+        let is_same = |name: &str| {
+            let before = one.last.as_ref().and_then(|last| last.find(name));
+            before.and_then(Value::as_f64) == last.find(name).and_then(Value::as_f64)
+        };
+        // Not every report has a record: this one came after the exploit.
+        if !ALWAYS_RECORDED.into_iter().all(is_same) {
+            one.reported_config = None;
+        }
         one.has_metric |= has_metric || metric.is_none_or(|name| last.find(&name).and_then(Value::as_f64).is_some());
         one.last = Some(last);
     }
@@ -172,7 +181,9 @@ impl Experiment {
                     scheduler.on_others_wait(others_wait);
                     scheduler.on_result(trial, &result)
                 });
-                self.trial(trial).last = Some(result);
+                let one = self.trial(trial);
+                one.last = Some(result);
+                one.reported_config = None;
                 if let Some((decision, reason)) = decided
                     && !matches!(self.scheduler, Some(AnyScheduler::ResourceChanging(_)))
                 {
@@ -198,7 +209,7 @@ impl Experiment {
                     scheduler.on_config(trial, &config);
                 }
                 let one = self.trial(trial);
-                one.config = config;
+                one.change_config(config);
                 one.state = State::Paused;
                 one.checkpoints = 1;
                 self.orders_left.remove(&trial);
@@ -212,7 +223,7 @@ impl Experiment {
                 }
                 self.refuse_exploit(trial);
             }
-            Record::Ended(EndedTrial { trial, error, by_scheduler, .. }) => {
+            Record::Ended(EndedTrial { trial, error, by_scheduler, config, .. }) => {
                 // It does not, where the record of what it was told is lost.
                 let is_known = self.orders_left.remove(&trial).is_some()
                     || matches!(self.trial(trial).state, State::Stopping(_))
@@ -220,6 +231,10 @@ impl Experiment {
                 let one = self.trial(trial);
                 one.state = if error.is_some() { State::Unfinished } else { State::Ended };
                 one.completed = error.is_none();
+                if let Some(config) = config {
+                    one.config = config;
+                    one.reported_config = None;
+                }
                 if last.is_some() {
                     one.last = last;
                     one.has_metric = true;
