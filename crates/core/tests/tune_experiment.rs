@@ -8,9 +8,9 @@ use carril_core::tune::experiment::{
 };
 use carril_core::tune::scheduler::{
     AnyScheduler, Asha, AshaOptions, Fifo, HyperBand, HyperBandOptions, Mutation, MutationOptions, Pbt, PbtOptions,
-    Target,
+    Scheduler, Target,
 };
-use carril_core::tune::search::{AnySearcher, Basic, BasicOptions};
+use carril_core::tune::search::{AnySearcher, Basic, BasicOptions, Searcher, Suggestion};
 use carril_core::tune::space::{Domain, Node};
 use carril_core::tune::{Mode, TrialId};
 use carril_types::{Metrics, Resources, Value};
@@ -403,6 +403,28 @@ fn a_trial_ends_with_the_config_that_its_last_report_was_made_with() {
         assert!(world.running.contains(&TrialId(1)), "{:?}", world.running);
         world.finish(1);
         assert_eq!(config_at_end(&world, 1), expected);
+    }
+}
+
+/// RANDOM-3.
+#[test]
+fn a_population_does_not_draw_what_its_searcher_draws_from_the_same_seed() {
+    let x = |config: &Metrics| config.get("x").and_then(Value::as_f64).unwrap().to_bits();
+    let mut searched = basic(200);
+    let suggested: Vec<u64> = (0..200)
+        .map(|trial| match searched.suggest(TrialId(trial)) {
+            Suggestion::Config(config) => x(&config),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let options = PbtOptions { perturbation_interval: 1.0, seed: 7, ..PbtOptions::new(target()) };
+    let domain = Mutation::Domain(Domain::uniform(0.0, 1.0).unwrap());
+    let mutations = MutationOptions { resample_probability: 1.0, ..MutationOptions::new(vec![("x".into(), domain)]) };
+    let mut population = Pbt::new(options, mutations).unwrap();
+    // What a config lacks is drawn.
+    let filled = (0..50).map(|trial| population.on_trial_added(TrialId(trial), &Metrics::default()).unwrap());
+    for filled in filled.collect::<Vec<_>>() {
+        assert!(!suggested.contains(&x(&filled.config)), "{filled:?}");
     }
 }
 

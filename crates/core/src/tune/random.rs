@@ -3,6 +3,7 @@
 //! RANDOM-1: a seed gives the same draws on every machine. So the functions that the draws go through are ours too
 //!   (`elementary`): those of the system's library may differ in the last bit.
 //! RANDOM-2: a generator that was saved goes on where it was.
+//! RANDOM-3: the searcher and the scheduler of a search draw from streams of their own, also where their seeds are equal.
 
 pub(crate) mod elementary;
 
@@ -16,6 +17,12 @@ pub struct Rng {
 }
 
 impl Rng {
+    /// For schedulers: what they draw from a seed is not what a searcher draws from the same one.
+    pub fn of_scheduler(seed: u64) -> Self {
+        // Any number will do; this one is the first of SplitMix64 from 1.
+        Self::new(seed ^ 0x910a_2dec_8902_5cc1)
+    }
+
     pub fn new(seed: u64) -> Self {
         let mut fill = seed;
         Self { state: std::array::from_fn(|_| split_mix(&mut fill)) }

@@ -109,7 +109,7 @@ impl Asha {
     pub fn new(options: AshaOptions) -> Result<Self, SchedulerError> {
         options.check()?;
         let brackets = (0..options.brackets).map(|late| Bracket::new(&options, late)).collect();
-        let rng = Rng::new(options.seed);
+        let rng = Rng::of_scheduler(options.seed);
         Ok(Self { options, brackets, places: BTreeMap::new(), stopped: 0, rng })
     }
 

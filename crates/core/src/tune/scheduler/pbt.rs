@@ -142,7 +142,7 @@ impl Pbt {
             policies: Vec::new(),
             exploits: 0,
             compared: None,
-            rng: Rng::new(options.seed),
+            rng: Rng::of_scheduler(options.seed),
             options,
         }
     }
