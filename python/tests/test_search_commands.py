@@ -207,3 +207,37 @@ def test_trials_of_which_some_lines_are_lost_are_all_shown(scripts: Scripts) -> 
     shown = carril(scripts, "tune", "show", "search")
     columns = [re.findall(r"(\w{5}_\d{5}) +(\w+) +(\d+)", text) for text in (before, shown)]
     assert columns[0] == columns[1] and len(columns[0]) == 3, shown
+
+
+# Two trials that stand still. The first dies of the signal by which it is asked for its stacks.
+STILL = """
+    import os, signal, time
+    from carril import tune
+    from carril._native import STACK_SIGNAL
+
+    def objective(config):
+        if config["x"] == 0:
+            signal.signal(STACK_SIGNAL, signal.SIG_DFL)
+        tune.report({"loss": 1})
+        open(f"{config['notes']}{config['x']}", "w").close()
+        while not os.path.exists(f"{config['notes']}.over"):
+            time.sleep(0.01)
+
+    tune.Tuner(
+        objective,
+        param_space={"x": tune.grid_search([0, 1]), "notes": os.path.abspath("trial")},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(name="still", verbose=0, failure_config=tune.FailureConfig(
+            max_failures=0, max_infrastructure_failures=0)),
+    ).fit()
+"""
+
+
+def test_a_trial_that_ends_while_it_is_asked_for_its_stacks_does_not_hide_the_others(scripts: Scripts) -> None:
+    script = scripts.start(STILL)
+    places = [scripts.directory / f"trial{number}" for number in range(2)]
+    wait_until(lambda: all(place.exists() for place in places), "both trials", lambda: script.output)
+    told = carril(scripts, "stacks", "still")
+    assert "_00001_" in told and "in objective" in told and "_00000_" not in told, told
+    (scripts.directory / "trial.over").touch()
+    script.finish()

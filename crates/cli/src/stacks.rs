@@ -30,7 +30,14 @@ impl Stacks {
             let subject = self.storage.resolve(&self.run).await?;
             let mut replies = Vec::new();
             for (name, live) in asked(&self.run, &subject).await? {
-                replies.push((name, live.client.stacks(live.summary.run_id).await?));
+                match live.client.stacks(live.summary.run_id).await {
+                    Ok(reply) => replies.push((name, reply)),
+                    // The others of a search are asked all the same.
+                    Err(failure) if failure.code == ErrorCode::NotFound && !name.is_empty() => {
+                        eprintln!("note: {name} has paused or ended while it was asked");
+                    }
+                    Err(failure) => return Err(failure),
+                }
             }
             let trial = match &subject.kind {
                 Kind::Trial(of) => Some(of.trial().name.clone()),

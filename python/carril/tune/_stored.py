@@ -217,7 +217,7 @@ def _apply(trial: StoredTrial, event: dict[str, Any]) -> None:
     elif kind == "paused":
         trial.status, trial.reason = "paused", reason
     elif kind == "exploited":
-        trial.config = _of(event, "config", dict) or trial.config
+        trial.config, trial.status = _of(event, "config", dict) or trial.config, "paused"
     elif kind == "ended":
         # One that an exploit gave it, and that it never reported with, is not the config of its result.
         trial.config = _of(event, "config", dict) or trial.config

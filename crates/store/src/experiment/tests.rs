@@ -56,8 +56,8 @@ fn the_last_event_of_a_trial_decides_its_state() {
     ];
     let (_directory, read) = experiment("finished", &events.concat());
     let states: Vec<TrialState> = read.trials.iter().map(|trial| trial.state).collect();
-    use TrialState::{Paused, Pending, Running, Terminated};
-    assert_eq!(states, [Terminated, Paused, Running, Pending], "EXPERIMENT-2");
+    use TrialState::{Paused, Pending, Terminated};
+    assert_eq!(states, [Terminated, Paused, Paused, Pending], "EXPERIMENT-2");
     let first = &read.trials[0];
     assert_eq!((first.iterations, first.seconds, first.ended), (4, 2.5, Some(30.5)));
     assert_eq!((first.reason.as_str(), first.checkpoint.as_deref()), ("stopped at a rung", Some("checkpoint_000003")));

@@ -121,6 +121,7 @@ impl Trial {
                 if let Some(config) = map(event, "config") {
                     self.config = config.clone();
                 }
+                self.state = TrialState::Paused;
                 self.reason = reason();
             }
             "ended" => return self.take_end(event, reason()),
