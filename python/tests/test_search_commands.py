@@ -209,6 +209,21 @@ def test_trials_of_which_some_lines_are_lost_are_all_shown(scripts: Scripts) -> 
     assert columns[0] == columns[1] and len(columns[0]) == 3, shown
 
 
+def test_what_has_finished_is_hinted_at_by_what_became_of_its_trials(scripts: Scripts) -> None:
+    scripts.start(SEARCH).finish()
+    again = scripts.start(SEARCH)
+    again.finish()
+    assert "restart_errored=True" in again.output and "the 1 trial again" in again.output, again.output
+    assert "resume_errored=True" in carril(scripts, "resume", "search", code=2)
+    well = SEARCH.replace("[1, 2, 3]", "[1, 2]").replace('"search"', '"well"')
+    scripts.start(well).finish()
+    again = scripts.start(well)
+    again.finish()
+    assert "has finished in" in again.output and "errored" not in again.output, again.output
+    told = carril(scripts, "resume", "well", code=2)
+    assert "has finished" in told and "failed" not in told and "num_samples" in told, told
+
+
 # Two trials that stand still. The first dies of the signal by which it is asked for its stacks.
 STILL = """
     import os, signal, time

@@ -71,7 +71,7 @@ def test_a_log_has_a_table_at_the_end_and_what_to_type_next(capsys: pytest.Captu
         "  next        carril tune best /results/search",
         "              carril tune show /results/search",
         "              tensorboard --logdir /results/search",
-        "  to go on    Tuner.restore('/results/search', trainable).fit()",
+        "  to go on    carril resume /results/search",
     ]
 
 
@@ -548,7 +548,7 @@ shows.finished(Summary("stopped", 1.0, "interrupted"))
     path = str(scripts.storage / "search" / "train_3f2a1_00001_1_x" / "error.txt")
     assert "".join(lines[2001:2004]).startswith(f"  error       {path}"), lines[2001:2004]
     assert "carril: interrupted: stopping the experiment; Ctrl-C again ends it at once" in lines
-    assert f"  to go on    Tuner.restore('{scripts.storage}/search', trainable).fit()" in "".join(lines[-4:])
+    assert lines[-1] == "  to go on    carril resume search"
 
 
 def test_without_colour_there_is_none(terminals: Terminals, scripts: Scripts) -> None:

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carril_store::{ExperimentStatus, Owner, Storage as Place};
+use carril_store::{ExperimentStatus, Owner, Storage as Place, TrialState};
 use carril_types::{ErrorCode, Failure, RunStatus, shell_quoted};
 use clap::Args;
 use serde_json::Value;
@@ -52,6 +52,9 @@ struct Resumable {
     is_live: bool,
     has_finished: bool,
     is_search: bool,
+    /// Trials of a search.
+    failed: usize,
+    unfinished: usize,
     asked: Value,
 }
 
@@ -96,7 +99,9 @@ impl Resumable {
                 let is_live = record.is_live(now) && !record.owner.is_ending();
                 let has_finished = record.status == RunStatus::Finished;
                 let (name, owner, asked) = (record.name, Some(record.owner), record.asked);
-                Ok(Self { name, location, typed, owner, is_live, has_finished, is_search: false, asked })
+                let is_search = false;
+                let (failed, unfinished) = (0, 0);
+                Ok(Self { name, location, typed, owner, is_live, has_finished, is_search, failed, unfinished, asked })
             }
             Kind::Experiment(experiment) => {
                 let summary = &experiment.summary;
@@ -109,6 +114,8 @@ impl Resumable {
                     is_live: experiment.is_live() == Some(true) && !is_ending,
                     has_finished: summary.status == ExperimentStatus::Finished,
                     is_search: true,
+                    failed: experiment.trials.iter().filter(|trial| trial.state == TrialState::Error).count(),
+                    unfinished: experiment.trials.iter().filter(|trial| !trial.state.is_over()).count(),
                     asked: carril_store::json_of(&carril_types::Value::Map(summary.asked.clone())),
                 })
             }
@@ -134,7 +141,13 @@ impl Resumable {
         }
         let failure = Failure::new(ErrorCode::RunExists, format!("`{name}` has finished, in `{location}`"));
         if self.is_search {
-            let hint = format!("to run the trials again that failed, in Python: {}", self.restore_errored());
+            let hint = match (self.failed, self.unfinished) {
+                (0, 0) => {
+                    "to add trials, set RunConfig(resume=True) and a greater `num_samples` in its script".to_owned()
+                }
+                (0, _) => format!("to resume the trials that it left unfinished, in Python: {}", self.restore()),
+                _ => format!("to run the trials again that failed, in Python: {}", self.restore_errored()),
+            };
             return Err(failure.hint(hint));
         }
         if self.is_rust() {

@@ -10,12 +10,12 @@ use carril_core::tune::Mode;
 use carril_core::tune::spec::{ExperimentSpec, SchedulerSpec, SearcherSpec};
 use carril_proto::VERSION;
 use carril_store::{
-    BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, Existing, ExperimentFiles, ExperimentRecord, Fact, History,
-    Journal, JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory, RunRecord,
-    Storage, StoreError, TRIALS, last_report, recover, take_epoch,
+    BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, Existing, Experiment, ExperimentFiles, ExperimentRecord,
+    Fact, History, Journal, JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory,
+    RunRecord, Storage, StoreError, TRIALS, TrialState, last_report, recover, take_epoch,
 };
 use carril_types::{
-    ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand,
+    ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand, count,
 };
 use serde::Deserialize;
 
@@ -85,7 +85,7 @@ impl Disk for RealDisk {
         let (differences, is_other) = search_differences(request, &record, &path)?;
         let existing = existing(spec);
         let opened = ExperimentFiles::open(&path, storage.location(), record, existing);
-        let opened = opened.map_err(explain_experiment)?;
+        let opened = opened.map_err(|error| explain_experiment(error, &path))?;
         let (mut files, lines) = opened;
         if take_epoch(&storage, &self.owner)?.is_none() {
             let message = format!("an experiment named `{}` is being started by another head", spec.name);
@@ -367,13 +367,25 @@ fn still_kept(run: &Path, storage: &Storage, wanted: &BTreeMap<String, String>) 
     kept
 }
 
-fn explain_experiment(error: StoreError) -> Failure {
+/// `local` has its files.
+fn explain_experiment(error: StoreError, local: &Path) -> Failure {
     match error {
         StoreError::RunExists { name, path } => {
             let place = path.display();
-            Failure::new(ErrorCode::RunExists, format!("an experiment named `{name}` has finished in `{place}`"))
+            let trials = Experiment::read(local).map(|experiment| experiment.trials).unwrap_or_default();
+            let failed = trials.iter().filter(|trial| trial.state == TrialState::Error).count() as u64;
+            let failure =
+                Failure::new(ErrorCode::RunExists, format!("an experiment named `{name}` has finished in `{place}`"));
+            let failure = match failed {
+                0 => failure,
+                _ => failure.hint(format!(
+                    "`Tuner.restore(\"{place}\", trainable, restart_errored=True).fit()` runs the {} again that failed",
+                    count(failed, "trial")
+                )),
+            };
+            failure
                 .hint("give the experiment another `name`")
-                .hint("`RunConfig(resume=True)` resumes what it has left, and adds more `num_samples`")
+                .hint("`RunConfig(resume=True)` resumes what it has left unfinished, and adds more `num_samples`")
                 .hint(format!("`Tuner.restore(\"{place}\", trainable)` resumes it too, and reads its results"))
         }
         other => explain(other),

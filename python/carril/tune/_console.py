@@ -311,8 +311,17 @@ class TuneConsole:
         lines = [f"  {'next' if at == 0 else '':10}  {command}" for at, command in enumerate(commands)]
         # A search that its time budget or a stopper ended has finished, and yet left trials.
         if summary.status != "finished" or self._trials.counts["unfinished"]:
-            lines.append(f"  to go on    Tuner.restore({self._path!r}, trainable).fit()")
+            lines.append(f"  to go on    {self._resume(summary)}")
         return lines
+
+    def _resume(self, summary: Summary) -> str:
+        """What resumes the experiment, as it is typed."""
+        from carril._internal import again
+
+        # `carril resume` leaves alone what has finished.
+        if summary.status != "finished" and again.can_resume():
+            return f"carril resume {self._run()}"
+        return f"Tuner.restore({self._path!r}, trainable).fit()"
 
 
 def _closing_width() -> int:
