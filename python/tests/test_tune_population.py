@@ -9,7 +9,7 @@ from searches import search
 
 from carril import tune
 from carril.train import Checkpoint
-from carril.tune import Tuner
+from carril.tune import RunConfig, TuneConfig, Tuner
 from carril.tune.schedulers import PopulationBasedTraining
 
 pytestmark = pytest.mark.usefixtures("head")
@@ -42,3 +42,19 @@ def test_a_result_has_the_config_that_it_was_reported_with(storage: Path) -> Non
         assert result.config["lr"] == -result.metrics["loss"] == result.metrics["config"]["lr"] == drawn[0]
     assert json.loads(Path(grid[1].path, "params.json").read_text())["lr"] == drawn[0]
     assert grid.get_dataframe()["config/lr"].tolist() == [1.0, drawn[0]]
+
+
+def test_a_population_without_checkpoints_is_warned_of(storage: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for _ in range(4):
+            tune.report({"loss": config["lr"]})
+
+    scheduler = PopulationBasedTraining(perturbation_interval=1, hyperparam_mutations={"lr": [0.1, 0.2]})
+    Tuner(
+        tune.with_resources(train, {"CPU": 8}),
+        param_space={"lr": tune.grid_search([0.1, 0.2])},
+        tune_config=TuneConfig(metric="loss", mode="min", scheduler=scheduler),
+        run_config=RunConfig(name="search", storage_path=str(storage)),
+    ).fit()
+    captured = capfd.readouterr()
+    assert (captured.out + captured.err).count("no other trial has one") == 1, captured

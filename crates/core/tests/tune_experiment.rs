@@ -29,6 +29,7 @@ struct World {
     verdicts: Vec<(TrialId, u64, Verdict, u64)>,
     questions: Vec<(u64, Question)>,
     adopted: Vec<(TrialId, TrialId)>,
+    warnings: Vec<String>,
     end: Option<ExperimentEnd>,
 }
 
@@ -62,6 +63,7 @@ impl World {
             verdicts: Vec::new(),
             questions: Vec::new(),
             adopted: Vec::new(),
+            warnings: Vec::new(),
             end: None,
         };
         world.tell(ExperimentEvent::Begun);
@@ -96,7 +98,8 @@ impl World {
                         assert!(self.end.is_none(), "it ends once");
                         self.end = Some(end);
                     }
-                    ExperimentCommand::LogPolicy(_) | ExperimentCommand::Warn(_) => {}
+                    ExperimentCommand::Warn(text) => self.warnings.push(text),
+                    ExperimentCommand::LogPolicy(_) => {}
                 }
             }
             if self.running.len() < self.places && !self.waiting.is_empty() {
@@ -426,6 +429,26 @@ fn a_population_does_not_draw_what_its_searcher_draws_from_the_same_seed() {
     for filled in filled.collect::<Vec<_>>() {
         assert!(!suggested.contains(&x(&filled.config)), "{filled:?}");
     }
+}
+
+#[test]
+fn a_population_without_checkpoints_is_warned_of_once() {
+    // One after the other: none is ever compared with another.
+    for places in [1, 2] {
+        let mut world = pbt(places, 3, false);
+        for trial in 0..3 {
+            for _ in 0..4 {
+                world.report(trial, trial as f64);
+            }
+            world.finish(trial);
+        }
+        assert_eq!(world.warnings.len(), 1, "{:?}", world.warnings);
+    }
+    let mut world = pbt(1, 3, false);
+    world.machine.set_checkpoints(TrialId(0), 1);
+    world.report(0, 1.0);
+    world.finish(0);
+    assert_eq!(world.warnings, [""; 0]);
 }
 
 /// One that has a checkpoint for every report of it.

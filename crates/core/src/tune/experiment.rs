@@ -339,6 +339,7 @@ impl Experiment {
             config,
         })));
         self.miss_metric(trial, has_metric, out);
+        self.warn_of_idle_population(trial, out);
     }
 
     fn fail_trial(&mut self, trial: TrialId, headline: String, out: &mut Out) {
@@ -475,6 +476,21 @@ impl Experiment {
             "trial {} cannot go on from trial {}, which does better: no trial has a checkpoint; \
              `tune.report(metrics, checkpoint=…)` or `save_checkpoint` of a class makes one",
             trial.0, from.0
+        )));
+    }
+
+    /// The same where trials run one after the other, so that none is ever compared with another.
+    fn warn_of_idle_population(&mut self, ended: TrialId, out: &mut Out) {
+        let is_population = matches!(self.scheduler, Some(AnyScheduler::Pbt(_))) && !self.options.saves_itself;
+        let has_checkpoint = self.trials.iter().any(|trial| trial.checkpoints > 0);
+        if !is_population || has_checkpoint || self.told_no_checkpoint || !self.has_reported(ended) {
+            return;
+        }
+        self.told_no_checkpoint = true;
+        out.push(ExperimentCommand::Warn(format!(
+            "trial {} has ended without a checkpoint, and no other trial has one: population-based training replaces none \
+             without them; `tune.report(metrics, checkpoint=…)` makes one",
+            ended.0
         )));
     }
 
