@@ -3,6 +3,7 @@
 use std::fs;
 
 use carril_types::FailureSpec;
+use nix::sys::signal::{Signal, kill};
 
 use crate::evidence::{assert_contiguous, assert_nothing_left, starts, undisturbed, weights};
 use crate::{Fault, allowing, fixture, training};
@@ -115,16 +116,19 @@ async fn a_machine_that_fails_more_than_three_times_ends_the_run() {
 async fn a_second_failure_is_charged_once_it_is_that_of_another_attempt() {
     let fixture = fixture().await;
     let expected = undisturbed(&fixture, STEPS).await;
-    let first = Fault::new(&fixture, "first", "kill", 0, "code", 2);
-    let with_it = Fault::new(&fixture, "with-it", "kill", 1, "code", 2);
+    // Both stand still before they are killed: the death of one would end the other before it came so far.
+    let first = Fault::new(&fixture, "first", "pause", 0, "code", 2);
+    let with_it = Fault::new(&fixture, "with-it", "pause", 1, "code", 2);
     let while_starting = Fault::new(&fixture, "while-starting", "exit", 1, "start", 0).in_attempt(Some(1));
     let mut spec = training(&fixture, STEPS, &[&first, &with_it, &while_starting]);
     spec.failures = allowing(1, 1);
     let reply = fixture.submit(&spec).await.unwrap();
-    let end = fixture.follow(&reply, |_| {}).await;
-    for fault in [&first, &with_it, &while_starting] {
-        fault.witness();
+    let paused = [first.wait_until_fired().await.pid, with_it.wait_until_fired().await.pid];
+    for pid in paused {
+        kill(pid, Signal::SIGKILL).unwrap();
     }
+    let end = fixture.follow(&reply, |_| {}).await;
+    while_starting.witness();
     assert_eq!(end.ended.status, "finished", "{end:#?}");
     let codes: Vec<&str> = end.restarts.iter().map(|restart| restart.code.as_str()).collect();
     assert_eq!(codes, ["worker-killed", "worker-exited"], "{end:#?}");
