@@ -19,7 +19,7 @@ PRINTED = (
     (r" finished: 5 reports in ", r"(?m)^32\.0 /"),
     (r" finished: 5 reports, 5 checkpoints in ", r"(?m)^loss 0\.\d+, weights OrderedDict"),
     (r" finished: 2 reports in ", r"(?m)^each of 2 workers has read 5000 of 10,000 rows"),
-    (r" finished: 4 of 4 trials done(, \d stopped early)? in ", r"(?m)^the best of 4 is {'rate': 0\.5}"),
+    (r" finished: 4 of 4 trials done(, \d stopped)? in ", r"(?m)^the best of 4 is {'rate': 0\.5}"),
 )
 
 
