@@ -98,11 +98,11 @@ class StandInFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def default(value):
-    """A default as text, the same in every process."""
+    """A default as text, the same in every process and on every machine."""
     if isinstance(value, enum.Enum):
         return type(value).__name__ + "." + value.name
     if isinstance(value, PLAIN):
-        return repr(value)
+        return repr(value).replace(os.path.expanduser("~") + "/", "~/")
     if isinstance(value, list):
         return "[" + ", ".join(default(one) for one in value) + "]"
     if isinstance(value, tuple):
