@@ -16,7 +16,7 @@ from carril import tune
 from carril.exceptions import ConfigError, StorageError
 from carril.train import Checkpoint, RunConfig
 from carril.tune import TuneConfig, Tuner
-from carril.tune._stored import read_experiment
+from carril.tune._stored import StoredTrial, read_experiment
 from carril.tune.schedulers import ASHAScheduler, HyperBandScheduler, PopulationBasedTraining
 
 STEPS = 4
@@ -129,6 +129,11 @@ def search(storage: Path, train: Any, scheduler: Any = None, space: dict[str, An
     return storage / "search"
 
 
+def as_it_was(trial: StoredTrial) -> tuple[Any, ...]:
+    """What a damaged file must not change of a trial that has ended."""
+    return (trial.id, trial.directory, trial.config, trial.status, trial.early, trial.reason, trial.metrics)
+
+
 def damaged(lines: list[bytes], chance: random.Random) -> bytes:
     """The file cut off at any byte, without some of its lines, with lines that are no JSON, or shuffled, or with others."""
     whole = b"".join(lines)
@@ -166,9 +171,7 @@ def test_damaged_lines_are_read_back_and_nothing_is_run_again(storage: Path, tmp
         assert len(grid) == 6 and not grid.errors, grid
         after = read_experiment(path).trials
         assert [trial.number for trial in after] == list(range(6))
-        assert [(trial.id, trial.directory, trial.config) for trial in after] == [
-            (trial.id, trial.directory, trial.config) for trial in before
-        ]
+        assert [as_it_was(trial) for trial in after] == [as_it_was(trial) for trial in before]
         for trial, result in zip(after, grid, strict=True):
             last = results_of(path, trial)[-1]
             assert trial.status == "terminated" and result.metrics is not None
@@ -189,19 +192,19 @@ PAUSING = {
 def test_damaged_lines_of_a_search_that_pauses_trials(storage: Path, tmp_path: Path, kind: str) -> None:
     train = noting(tmp_path / "notes")
     path = search(storage, train, PAUSING[kind]())
+    before = [as_it_was(trial) for trial in read_experiment(path).trials]
     kept = tmp_path / "kept"
     shutil.copytree(path, kept)
     lines = (path / "trials.jsonl").read_bytes().splitlines(keepends=True)
     chance = random.Random(18)
-    for _ in range(8):
+    for content in [b"", *(damaged(lines, chance) for _ in range(7))]:
         shutil.rmtree(path)
         shutil.copytree(kept, path)
-        content = damaged(lines, chance)
         (path / "trials.jsonl").write_bytes(content)
         grid = Tuner.restore(path, train).fit()
         after = read_experiment(path).trials
         assert [trial.number for trial in after] == list(range(6)), content.decode(errors="replace")
-        assert all(trial.status == "terminated" for trial in after), [(trial.id, trial.status) for trial in after]
+        assert [as_it_was(trial) for trial in after] == before, content.decode(errors="replace")
         for trial, result in zip(after, grid, strict=True):
             last = results_of(path, trial)[-1]
             assert result.metrics is not None and result.metrics["loss"] == last["loss"], trial

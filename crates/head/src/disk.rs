@@ -221,6 +221,10 @@ impl ExperimentDisk for ExperimentFiles {
         Ok(ExperimentFiles::rewrite(self, lines)?)
     }
 
+    fn end_trial(&mut self, directory: &str, line: &Metrics, run: &str) -> Result<(), Failure> {
+        Ok(ExperimentFiles::end_trial(self, directory, line, run)?)
+    }
+
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure> {
         Ok(ExperimentFiles::end(self, status, reason, at)?)
     }

@@ -40,8 +40,9 @@ struct Known {
     config: Metrics,
     /// What it reserves, where that is its own.
     resources: Option<Resources>,
-    /// The run that it is at present.
+    /// The run that it is at present, and the last one that has ended.
     run: Option<RunId>,
+    last_run: Option<RunId>,
     /// A checkpoint of another trial is being copied to it; what is to be done then.
     adopting: bool,
     waits_for_adoption: Option<(Option<Resources>, u64)>,
@@ -158,7 +159,7 @@ impl ExperimentRun {
     /// What earlier heads have done. `opaque`: configs hold objects of the user's, which the files of a trial only name.
     /// `made_before`: so many trials come from another space or searcher.
     fn restore(&mut self, before: Recovered, opaque: bool, made_before: u64) -> Result<(), Failure> {
-        let Recovered { lines, reached, found, changed, .. } = before;
+        let Recovered { lines, reached, found, ends, changed, .. } = before;
         let mut records = Vec::new();
         for line in &lines {
             let Some(mut read) = records::read(line) else { continue };
@@ -211,7 +212,7 @@ impl ExperimentRun {
             self.take_reached(TrialId(number), reached);
         }
         if changed {
-            self.write_repaired(lines, &found)?;
+            self.write_repaired(lines, found.len() as u64, ends as u64)?;
         }
         self.begin_failed_anew();
         // What has ended is in the files, for whoever wants to know.
@@ -318,7 +319,7 @@ impl ExperimentRun {
     }
 
     /// The file has the trials again that it had lost, and its lines in their order.
-    fn write_repaired(&mut self, mut lines: Vec<Metrics>, found: &[u64]) -> Result<(), Failure> {
+    fn write_repaired(&mut self, mut lines: Vec<Metrics>, found: u64, ends: u64) -> Result<(), Failure> {
         let resources = self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
         for line in lines.iter_mut().filter(|line| line.get(RECOVERED).is_some()) {
             let Some(trial) = records::read(line).map(|read| read.trial()) else { continue };
@@ -329,12 +330,14 @@ impl ExperimentRun {
             *line = line_of(&record, self.started, Some(&known.names), resources.clone(), None);
         }
         self.disk.rewrite(&lines)?;
-        let lost = found.len() as u64;
-        if lost == 0 {
-            return Ok(());
-        }
-        let (trials, were) = (count(lost, "trial"), verb(lost, "was", "were"));
-        self.warn(format!("`trials.jsonl` had lost {trials}, which {were} read back from their directories"));
+        // Where trials are lost, their ends are too.
+        let lost = match (found, ends) {
+            (0, 0) => return Ok(()),
+            (0, ends) => format!("the {} of {}", if ends == 1 { "end" } else { "ends" }, count(ends, "trial")),
+            (found, _) => count(found, "trial"),
+        };
+        let (were, whose) = if found.max(ends) == 1 { ("was", "its directory") } else { ("were", "their directories") };
+        self.warn(format!("`trials.jsonl` had lost {lost}, which {were} read back from {whose}"));
         Ok(())
     }
 
@@ -457,6 +460,14 @@ impl ExperimentRun {
         let resources = own.unwrap_or_else(|| self.spec.run.resources_per_worker.times(self.spec.run.num_workers));
         let line = line_of(&record, now, names.as_ref(), resources, ended);
         self.disk.append(&line);
+        // Of one that never ran there is no directory.
+        if let Record::Ended(_) = &record
+            && let Some((directory, run)) =
+                known.and_then(|known| Some((&known.names.directory, known.last_run.as_ref()?)))
+        {
+            let written = self.disk.end_trial(directory, &line, run.as_str());
+            self.written(&written);
+        }
         match record {
             Record::Made { trial, .. } => self.tell_made(trial),
             Record::Paused { trial, reason } => self.tell_state(trial, TrialState::Paused.word(), &reason),
@@ -625,6 +636,7 @@ impl ExperimentRun {
                 let known = &mut self.trials[trial.0 as usize];
                 if let Some(run) = known.run.take() {
                     self.live.remove(&run);
+                    known.last_run = Some(run);
                 }
                 let newest = ended.checkpoints.iter().max_by_key(|checkpoint| checkpoint.iteration);
                 if let Some(newest) = newest {
@@ -817,6 +829,7 @@ impl Known {
             config,
             resources: None,
             run: None,
+            last_run: None,
             adopting: false,
             waits_for_adoption: None,
             last_progress: None,

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use carril_store::{Storage, StoreError};
+use carril_store::{Storage, StoreError, TRIAL};
 use carril_types::Failure;
 
 /// A round is followed by a pause of so many times its own length.
@@ -41,7 +41,7 @@ impl Mirror {
         }
         if !keys.iter().any(|name| name == "run.json") {
             // What a start that was cut short has left is written over; what is not ours is not.
-            let ours = |name: &String| is_file_of_run(name) || name.starts_with("checkpoint_");
+            let ours = |name: &String| is_file_of_run(name) || name == TRIAL || name.starts_with("checkpoint_");
             return match keys.iter().all(ours) {
                 true => Ok(Self::new(storage, local)),
                 false => Err(StoreError::NotARun { path: PathBuf::from(storage.location()) }),

@@ -101,6 +101,8 @@ pub trait ExperimentDisk: Send {
     fn renew(&mut self, now: f64) -> Result<(), Failure>;
     /// Replaces all lines: some were lost, and read back from the trials' own files.
     fn rewrite(&mut self, lines: &[Metrics]) -> Result<(), Failure>;
+    /// Writes the line of a trial's end into the trial's own directory, with the id of its last run.
+    fn end_trial(&mut self, directory: &str, line: &Metrics, run: &str) -> Result<(), Failure>;
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure>;
     /// What somebody should know of the files, since the last time.
     fn take_warnings(&mut self) -> Vec<String>;

@@ -171,7 +171,7 @@ impl Experiment {
         // A head that is alive may not have written yet what it has just begun.
         let has_trials = lines.iter().any(|line| text(line, "event").is_some_and(|event| event == "made"));
         let is_complete = summary.id.is_empty() || (has_trials && summary.is_live() == Some(true));
-        let directories = if is_complete { Vec::new() } else { self.place.directories()? };
+        let directories = if is_complete { None } else { Some(self.place.directories()?) };
         let Recovered { lines, reached, found, left_out, .. } =
             recover_lost(&self.place, &summary.id, lines, directories)?;
         self.unreadable += left_out;

@@ -20,6 +20,9 @@ use crate::run_directory::refuse_newer;
 
 pub const EXPERIMENT: &str = "experiment.json";
 pub const TRIALS: &str = "trials.jsonl";
+/// In the directory of a trial that has ended: the line that says so, with the id of its last run. A trial that runs again has another.
+pub const TRIAL: &str = "trial.json";
+pub(crate) const RUN: &str = "run";
 
 /// Lines of `trials.jsonl` that are about the experiment, and not about one of its trials.
 pub const OPENED: &str = "opened";
@@ -229,13 +232,8 @@ impl ExperimentFiles {
 
     /// With the lines that wait to be written.
     fn write_kept(&mut self) -> Result<(), StoreError> {
-        let (path, part) = (self.directory.join(TRIALS), self.directory.join(format!("{TRIALS}.part")));
-        let write = || -> std::io::Result<()> {
-            has_room(&path)?;
-            fs::write(&part, &self.kept.text)?;
-            fs::rename(&part, &path)
-        };
-        write().map_err(StoreError::io("write", &path))?;
+        let path = self.directory.join(TRIALS);
+        replace(&path, &self.kept.text)?;
         self.trials = append::Lines::open(path)?;
         Ok(())
     }
@@ -293,6 +291,18 @@ impl ExperimentFiles {
         self.write_record()
     }
 
+    /// Writes the line of a trial's end into the trial's own directory: `trials.jsonl` may be lost.
+    pub fn end_trial(&self, directory: &str, line: &Metrics, run: &str) -> Result<(), StoreError> {
+        let own = self.directory.join(directory);
+        let mut line = line.clone();
+        line.set(RUN, Value::Text(run.to_owned()));
+        let mut text = String::new();
+        write_json(&mut text, &line);
+        text.push('\n');
+        fs::create_dir_all(&own).map_err(StoreError::io("make", &own))?;
+        replace(&own.join(TRIAL), &text)
+    }
+
     pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
         self.trials.restore()?;
         self.record.renewed = now;
@@ -305,16 +315,21 @@ impl ExperimentFiles {
     }
 
     fn write_record(&self) -> Result<(), StoreError> {
-        let path = self.directory.join(EXPERIMENT);
-        let part = self.directory.join(format!("{EXPERIMENT}.part"));
         let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
-        let write = || -> std::io::Result<()> {
-            has_room(&path)?;
-            fs::write(&part, format!("{text}\n"))?;
-            fs::rename(&part, &path)
-        };
-        write().map_err(StoreError::io("write", &path))
+        replace(&self.directory.join(EXPERIMENT), &format!("{text}\n"))
     }
+}
+
+/// As a whole: a reader sees what was there before, or this.
+fn replace(path: &Path, text: &str) -> Result<(), StoreError> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    let write = || -> std::io::Result<()> {
+        has_room(path)?;
+        fs::write(&part, text)?;
+        fs::rename(&part, path)
+    };
+    write().map_err(StoreError::io("write", path))
 }
 
 fn own_line(event: &str, at: f64, texts: &[(&str, &str)]) -> Metrics {

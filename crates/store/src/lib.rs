@@ -50,7 +50,8 @@ pub use experiment::{
     recover,
 };
 pub use experiment_files::{
-    CLOSED, EXPERIMENT, EXPERIMENT_FORMAT, Existing, ExperimentFiles, ExperimentRecord, Lines, OPENED, RESUMED, TRIALS,
+    CLOSED, EXPERIMENT, EXPERIMENT_FORMAT, Existing, ExperimentFiles, ExperimentRecord, Lines, OPENED, RESUMED, TRIAL,
+    TRIALS,
 };
 pub use faults::{Crashed, crash_at, journal_point};
 pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};

@@ -1,7 +1,7 @@
 //! What `trials.jsonl` does not say of an experiment, read back from the directories of its trials: for a head that resumes it.
 //!
-//! A file that was cut off, or lost a line, has lost neither trials nor reports: each trial has its config, its reports and its end in
-//! its own directory. A head that was killed has not written down the end of a trial whose run it had ended.
+//! A file that was cut off, or lost a line, has lost neither trials nor reports: each trial has its config, its reports and its end
+//! (`trial.json`) in its own directory. A head that was killed has not written down the end of a trial whose run it had ended.
 //!
 //! RECOVER-1: the lines that come back make every trial exactly once, in the order of their numbers, without a gap.
 //! RECOVER-2: a line that is there counts: a directory only adds what no line says.
@@ -16,6 +16,7 @@ use carril_types::{Metrics, RunStatus, Value};
 use super::order::{Ordered, event_of, in_order, trial_of};
 use super::{integer, text};
 use crate::error::StoreError;
+use crate::experiment_files::{RUN, TRIAL};
 use crate::last_report::{RESULTS, last_report};
 use crate::python_json::{find_in_object, parse_object};
 use crate::run_directory::RunRecord;
@@ -38,6 +39,8 @@ pub struct Recovered {
     pub reached: BTreeMap<u64, Reached>,
     /// Trials that no line had made.
     pub found: Vec<u64>,
+    /// How many ends no line told of, and stand in the trials' directories.
+    pub ends: usize,
     /// Lines that are not of this experiment.
     pub left_out: usize,
     /// The lines are not those that were there, or stand in another order.
@@ -66,17 +69,27 @@ pub struct Reached {
 /// Completes the lines of the experiment of this id.
 pub fn recover(place: &Storage, id: &str, lines: Vec<Metrics>, metric: Option<&str>) -> Result<Recovered, StoreError> {
     let directories = place.directories()?;
-    recover_some(place, id, lines, metric, directories, |_| true)
+    recover_some(place, id, lines, metric, directories, Looks { for_ends: true, at_all: true })
 }
 
 /// For whoever looks: trials are searched for in these directories, and only of those that no line tells of is it read how far they came.
+/// Without directories nothing is searched for.
 pub(super) fn recover_lost(
     place: &Storage,
     id: &str,
     lines: Vec<Metrics>,
-    directories: Vec<String>,
+    directories: Option<Vec<String>>,
 ) -> Result<Recovered, StoreError> {
-    recover_some(place, id, lines, None, directories, |is_lost| is_lost)
+    let looks = Looks { for_ends: directories.is_some(), at_all: false };
+    recover_some(place, id, lines, None, directories.unwrap_or_default(), looks)
+}
+
+/// What is looked for in the directories of trials that a line has made, and none has ended; those of others are read whole.
+#[derive(Clone, Copy)]
+struct Looks {
+    for_ends: bool,
+    /// How far they came.
+    at_all: bool,
 }
 
 fn recover_some(
@@ -85,7 +98,7 @@ fn recover_some(
     lines: Vec<Metrics>,
     metric: Option<&str>,
     directories: Vec<String>,
-    looks_at: impl Fn(bool) -> bool,
+    looks: Looks,
 ) -> Result<Recovered, StoreError> {
     let prefix = id.get(..PREFIX).unwrap_or(id);
     let Ordered { mut lines, mut left_out, mut changed } = in_order(lines, prefix);
@@ -115,14 +128,43 @@ fn recover_some(
         made.insert(*number, made_line(place, prefix, *number, lost.get(number))?);
     }
     let mut reached = BTreeMap::new();
+    let mut ends = Vec::new();
     let known = told.directory_of.iter().map(|(number, directory)| (*number, directory.clone()));
     let known = known.map(|one| (one, false)).chain(lost.into_iter().map(|one| (one, true)));
     for ((number, directory), is_lost) in known {
-        if number < end && !told.over.contains(&number) && looks_at(is_lost) {
-            reached.insert(number, look_at(&place.join(&directory), metric, told.started.get(&number).copied())?);
+        if number >= end || told.over.contains(&number) || !(is_lost || looks.for_ends) {
+            continue;
+        }
+        let own = place.join(&directory);
+        let record: Option<RunRecord> = own.read("run.json")?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        match end_line(&own, number, record.as_ref())? {
+            Some(line) => ends.push(line),
+            None if !(is_lost || looks.at_all) => {}
+            None => {
+                let started = told.started.get(&number).copied();
+                reached.insert(number, look_at(&own, metric, started, record)?);
+            }
         }
     }
-    Ok(Recovered { lines: merged(lines, made), reached, found, left_out, changed })
+    ends.sort_by(|left, right| at_of(left).total_cmp(&at_of(right)));
+    let count = ends.len();
+    changed |= count > 0;
+    lines.append(&mut ends);
+    Ok(Recovered { lines: merged(lines, made), reached, found, ends: count, left_out, changed })
+}
+
+/// The line that its head wrote when the trial ended, from the trial's own directory; `None` where it has run again since.
+fn end_line(own: &Storage, number: u64, record: Option<&RunRecord>) -> Result<Option<Metrics>, StoreError> {
+    let Some(bytes) = own.read(TRIAL)? else { return Ok(None) };
+    let Some(mut line) = parse_object(&String::from_utf8_lossy(&bytes)) else { return Ok(None) };
+    let is_last = record.is_none_or(|record| text(&line, RUN).is_some_and(|run| run == record.run_id));
+    let is_end = event_of(&line) == "ended" && text(&line, "status").is_some() && trial_of(&line) == Some(number);
+    line.0.retain(|(name, _)| name != RUN);
+    Ok((is_end && is_last).then_some(line))
+}
+
+fn at_of(line: &Metrics) -> f64 {
+    super::number(line, "at").unwrap_or(0.0)
 }
 
 /// RECOVER-4: no trial has this number or a greater one. Trials are numbered without a gap, so that most of them are known by a line or
@@ -247,9 +289,13 @@ fn made_line(place: &Storage, prefix: &str, number: u64, directory: Option<&Stri
     Ok(line)
 }
 
-fn look_at(place: &Storage, metric: Option<&str>, started: Option<f64>) -> Result<Reached, StoreError> {
+fn look_at(
+    place: &Storage,
+    metric: Option<&str>,
+    started: Option<f64>,
+    record: Option<RunRecord>,
+) -> Result<Reached, StoreError> {
     let last = last_report(place)?;
-    let record: Option<RunRecord> = place.read("run.json")?.and_then(|bytes| serde_json::from_slice(&bytes).ok());
     // The end of an earlier life, as of a trial that was paused, is not this one's.
     let is_last = |record: &RunRecord| record.ended.unwrap_or(0.0) >= started.unwrap_or(0.0);
     let status = record.filter(is_last).map(|record| record.status);
