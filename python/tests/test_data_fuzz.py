@@ -5,6 +5,7 @@ with the one that fails.
 """
 
 import bz2
+import contextlib
 import gzip
 import io
 import json
@@ -15,7 +16,7 @@ import resource
 import struct
 import tarfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
@@ -24,6 +25,7 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet
 import pytest
+from parquet_pages import PagesOfFile
 from PIL import Image
 
 from carril import data
@@ -227,6 +229,18 @@ def test_a_damaged_file_is_one_of_our_errors(name: str, tmp_path: Path, capfd: p
     assert "panicked" not in capfd.readouterr().err, "what a decoder says of itself is not for users"
 
 
+@contextlib.contextmanager
+def address_space(more: int) -> Iterator[None]:
+    """So many bytes beyond what the process has: one that is asked for more is aborted, or it is an error."""
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + more, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+
+
 @pytest.mark.parametrize("compression", ["zstd", "lz4"])
 @pytest.mark.parametrize("write", [_feather, _stream])
 def test_no_length_of_a_compressed_buffer_is_believed(
@@ -245,6 +259,64 @@ def test_no_length_of_a_compressed_buffer_is_believed(
             except CarrilError:
                 pass
     assert failed > 5, "some of them were lengths of buffers"
+
+
+CODECS = ["none", "snappy", "gzip", "lz4", "zstd", "brotli"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_number_of_the_header_of_a_parquet_page_is_believed(codec: str, version: str, tmp_path: Path) -> None:
+    """A decoder that allocated what a header declares would abort the process: there is less memory."""
+    out = io.BytesIO()
+    table = _table().append_column("zero", pyarrow.array([0] * 200)).append_column("none", pyarrow.nulls(200))
+    dictionary = ["id", "text", "zero"]
+    pyarrow.parquet.write_table(table, out, compression=codec, data_page_version=version, use_dictionary=dictionary)
+    pages, path = PagesOfFile(out.getvalue()), tmp_path / "file.parquet"
+    spots = list(pages.numbers())
+    # Sizes, and the number of values of a dictionary: what is allocated before the page is looked at.
+    allocated = [spot for spot in spots if spot[2] in ((2,), (7, 1))]
+    assert len(allocated) > len(table.columns), "sizes and dictionaries"
+    spots = spots if os.environ.get("CARRIL_LONG") else allocated
+    refused = 0
+    with address_space(1 << 30):
+        for column, page, field in spots:
+            for number in ((1 << 31) - 1, 1 << 27, -1) if spots is allocated else ((1 << 31) - 1, 1 << 27, 1, 0, -1):
+                path.write_bytes(pages.with_number(column, page, field, number))
+                try:
+                    data.read_parquet(str(path)).take_all()
+                except StorageError as error:
+                    assert "file.parquet` at row group 0: " in str(error), error
+                    refused += "column `" in str(error) and "cannot hold" in str(error)
+    assert refused >= (4 if codec == "none" else 10), "without compression only the dictionaries are allocated"
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_parquet_pages_of_every_kind_are_read(codec: str, tmp_path: Path) -> None:
+    rows = 300_000
+    table = pyarrow.table(
+        {
+            # What shrinks most: a page of one byte again and again.
+            "zeros": numpy.zeros(rows, "i8"),
+            "none": pyarrow.nulls(rows, pyarrow.float64()),
+            "text": pyarrow.repeat("x" * 20, rows),
+            "empty": pyarrow.repeat("", rows),
+            "fixed": pyarrow.repeat(pyarrow.scalar(b"abc", pyarrow.binary(3)), rows),
+            "flag": numpy.zeros(rows, bool),
+            "noise": numpy.random.default_rng(0).integers(0, 1 << 60, rows),
+            "list": pyarrow.ListArray.from_arrays(numpy.arange(0, 2 * rows + 1, 2, "i4"), numpy.zeros(2 * rows, "f4")),
+        }
+    )
+    path = tmp_path / "file.parquet"
+    for version in ("1.0", "2.0"):
+        for options in (
+            {"use_dictionary": True},
+            {"use_dictionary": False, "data_page_size": 1 << 24},
+            {"use_dictionary": False, "use_byte_stream_split": ["zeros"], "write_page_checksum": True},
+        ):
+            pyarrow.parquet.write_table(table, path, compression=codec, data_page_version=version, **options)
+            batches = data.read_parquet(str(path)).iter_batches(batch_size=None, batch_format="pyarrow")
+            assert pyarrow.concat_tables(batches).cast(table.schema).equals(table), (version, options)
 
 
 def _png_of(width: int, height: int) -> bytes:
@@ -285,14 +357,8 @@ def _too_large() -> dict[str, bytes]:
 def test_no_size_of_a_picture_is_believed(name: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(_too_large()[name])
-    limit = resource.getrlimit(resource.RLIMIT_AS)
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), limit[1]))
-    try:
-        with pytest.raises(StorageError, match=name):
-            data.read_images(str(path)).take_all()
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, limit)
+    with address_space(1 << 30), pytest.raises(StorageError, match=name):
+        data.read_images(str(path)).take_all()
 
 
 def test_records_without_features_are_an_error_that_names_the_file(tmp_path: Path) -> None:

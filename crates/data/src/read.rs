@@ -13,6 +13,7 @@ pub mod memory;
 pub mod numpy;
 pub mod parquet;
 mod parquet_input;
+mod parquet_pages;
 mod pixels;
 mod records;
 pub(crate) mod schema;

@@ -7,6 +7,13 @@ use bytes::{Buf, Bytes};
 use crate::error::DataError;
 use crate::files::FileRef;
 
+// The most bytes that one byte can become: a copy of 64 bytes in 3, a match of 258 bytes in 2 bits, a byte of a match's length, a block of one
+// repeated byte in 4.
+pub(crate) const SNAPPY_RATIO: u64 = 22;
+pub(crate) const GZIP_RATIO: u64 = 1_032;
+pub(crate) const LZ4_RATIO: u64 = 256;
+pub(crate) const ZSTD_RATIO: u64 = 1 << 15;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     None,

@@ -20,6 +20,7 @@ use crate::read::file_source::{Damages, FileSource, Take, UnitReader, guarded};
 use crate::read::filter::{Bounds, Condition, filter};
 use crate::read::layout::{Layout, Run};
 use crate::read::parquet_input::Input;
+use crate::read::parquet_pages::{CheckedInput, PageLimits};
 use crate::read::schema::{Lacking, unify};
 use crate::source::{ColumnReader, Flow, Unit};
 
@@ -219,15 +220,11 @@ impl ParquetReader {
         let row_group = metadata.metadata().row_group(group);
         let rows = row_group.num_rows();
         let bytes: u64 = chunks(row_group, &mask).map(decoded).sum();
-        let ranges = || {
-            chunks(row_group, &mask).map(|chunk| {
-                let (start, length) = chunk.byte_range();
-                start..start.saturating_add(length)
-            })
-        };
         // Where a column is said to begin before the file does, its range is a panic.
-        let ranges = guarded(|| Ok::<_, DataError>(ranges().collect())).map_err(|why| damaged(&why))?;
-        let input = Input::open(&self.files[index], ranges)?;
+        let limits = || chunks(row_group, &mask).map(PageLimits::new).collect::<Vec<_>>();
+        let limits = guarded(|| Ok::<_, DataError>(limits())).map_err(|why| damaged(&why))?;
+        let ranges = limits.iter().map(|column| column.range.clone()).collect();
+        let input = CheckedInput::new(Input::open(&self.files[index], ranges)?, limits);
         let builder = ParquetRecordBatchReaderBuilder::new_with_metadata(input, metadata.clone())
             .with_row_groups(vec![group])
             .with_projection(mask)

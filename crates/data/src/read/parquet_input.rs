@@ -1,7 +1,7 @@
 //! Where the Parquet decoder gets its bytes: page by page from a local file, in a few large ranges from elsewhere.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -83,6 +83,22 @@ impl Read for InputRead {
         match self {
             InputRead::Local(read) => read.read(buffer),
             InputRead::Remote(read) => read.read(buffer),
+        }
+    }
+}
+
+impl BufRead for InputRead {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        match self {
+            InputRead::Local(read) => read.fill_buf(),
+            InputRead::Remote(read) => read.fill_buf(),
+        }
+    }
+
+    fn consume(&mut self, amount: usize) {
+        match self {
+            InputRead::Local(read) => read.consume(amount),
+            InputRead::Remote(read) => read.consume(amount),
         }
     }
 }

@@ -5,14 +5,15 @@
 
 use arrow_ipc::{CompressionType, Message, MessageHeader, RecordBatch, root_as_message};
 
+use crate::read::compression::{LZ4_RATIO, ZSTD_RATIO};
+
 /// Stands before the length of a message; older writers leave it out.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 /// What is not compressed begins with -1.
 const PLAIN: i64 = -1;
 
-/// The most bytes that a byte of each codec can become: a run of LZ4, a block of one repeated byte of Zstandard.
 fn largest_ratio(codec: CompressionType) -> u64 {
-    if codec == CompressionType::LZ4_FRAME { 256 } else { 1 << 15 }
+    if codec == CompressionType::LZ4_FRAME { LZ4_RATIO } else { ZSTD_RATIO }
 }
 
 /// Of a message of a file, whose footer says where its body begins. The decoder believes that, and not the length before the message.
