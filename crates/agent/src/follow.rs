@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use carril_proto::v1;
-use carril_store::ReportLogReader;
+use carril_store::{ReportLogReader, regular};
 use carril_types::{ErrorCode, Failure, WorkerKey};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 use prost::Message;
@@ -37,11 +37,11 @@ pub(crate) struct Followed {
 
 fn open_output(path: &Path) -> Result<File, Failure> {
     let open = || {
-        let options = File::options().create(true).append(true).read(true).clone();
-        let mut file = options.open(path).or_else(|error| match path.parent() {
+        let opened = || regular::open_with(File::options().create(true).append(true).read(true), path);
+        let mut file = opened().or_else(|error| match path.parent() {
             Some(parent) if error.kind() == io::ErrorKind::NotFound => {
                 fs::create_dir_all(parent)?;
-                options.open(path)
+                opened()
             }
             _ => Err(error),
         })?;
@@ -56,7 +56,7 @@ fn write_again(mut output: &File, path: &Path) -> io::Result<()> {
         fs::create_dir_all(parent)?;
     }
     output.seek(SeekFrom::Start(0))?;
-    io::copy(&mut output, &mut File::create(path)?).map(drop)
+    io::copy(&mut output, &mut regular::create(path)?).map(drop)
 }
 
 fn trouble(path: &Path, error: &dyn std::fmt::Display) -> Failure {

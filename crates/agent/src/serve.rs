@@ -268,6 +268,8 @@ impl World for RealNode {
 
     fn unfollow(&mut self, key: &WorkerKey) {
         self.followers.unfollow(key);
+        // Of a rank that was never started.
+        self.meeting_points.remove(key);
     }
 
     fn reap_orphans(&mut self) {

@@ -15,6 +15,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use carril_proto::v1;
+use carril_store::regular;
 use carril_types::{ErrorCode, Failure, PythonRuntime, WorkerCommand};
 
 use crate::world::StartRequest;
@@ -78,7 +79,8 @@ impl Starter {
             let key = &request.key;
             Failure::new(ErrorCode::WorkerStartFailed, format!("rank {} cannot be started: {error}", key.rank))
         };
-        let output = File::options().create(true).append(true).open(&request.output).map_err(not_started)?;
+        let opened = regular::open_with(File::options().create(true).append(true), &request.output);
+        let output = opened.map_err(not_started)?;
         match &request.command {
             WorkerCommand::Python(runtime) => {
                 let reason = match self.fork(runtime, request, &output, meeting_point) {

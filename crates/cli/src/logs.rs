@@ -172,7 +172,7 @@ fn is_run_going_on(directory: &Path) -> bool {
 
 fn print_new(source: &mut Source, style: Style, to_the_end: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let Ok(mut file) = File::open(&source.path) else { return Ok(()) };
+    let Ok(mut file) = carril_store::regular::open(&source.path) else { return Ok(()) };
     file.seek(SeekFrom::Start(source.at))?;
     loop {
         let read = (&mut file).take(PIECE).read_to_end(&mut source.rest)? as u64;

@@ -172,12 +172,15 @@ fn of_live(summary: &RunSummary) -> Block {
 
 fn of_stored(directory: &Path, location: &str) -> Block {
     let Some(record) = RunRecord::read(directory) else {
-        let head = format!("{location} has nothing written down yet");
+        let head = match directory.join("run.json").symlink_metadata() {
+            Ok(_) => format!("{location}/run.json is damaged, so that nobody knows how the run stands"),
+            Err(_) => format!("{location} has nothing written down yet"),
+        };
         return Block { head, rows: Vec::new(), json: json!({ "kind": "run", "directory": location }) };
     };
     let mut rows = vec![row("id", &record.run_id), row("started", local_time(record.started))];
     rows.extend(record.ended.map(|ended| row("ended", local_time(ended))));
-    let error = std::fs::read_to_string(directory.join("error.txt")).ok();
+    let error = carril_store::regular::read_text(&directory.join("error.txt")).ok();
     let error = error.and_then(|error| error.lines().next().map(str::to_owned));
     let last = last_report(&Place::local(directory)).ok().flatten().unwrap_or_default();
     let reports = report_number(&last).unwrap_or(0);

@@ -1,7 +1,6 @@
 //! Runs on real storage: a local path, or a local directory that is mirrored to storage elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -243,7 +242,7 @@ fn opened_behind_its_owner(
 ) -> Result<Option<Mirror>, Failure> {
     let fetched = || if storage.local_path().is_none() { open().map(Some) } else { Ok(None) };
     let mirror = fetched()?;
-    let content = fs::read(record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+    let content = carril_store::regular::read(record).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
     let content: serde_json::Value = content.unwrap_or_default();
     match Owner::deserialize(&content["owner"]) {
         Ok(owner) if owner.is_ending() => {
@@ -365,7 +364,7 @@ fn still_kept(run: &Path, storage: &Storage, wanted: &BTreeMap<String, String>) 
     // One that was damaged since is written again.
     let is_whole = |name: &str, hash: &str| {
         let Some(directory) = storage.local_path() else { return true };
-        std::fs::read(directory.join(name)).is_ok_and(|data| carril_store::blob_hash(&data) == hash)
+        carril_store::regular::read(&directory.join(name)).is_ok_and(|data| carril_store::blob_hash(&data) == hash)
     };
     kept.retain(|name, hash| wanted.get(name) == Some(hash) && is_whole(name, hash));
     kept

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use crate::error::StoreError;
 use crate::faults::room;
 use crate::local;
+use crate::regular;
 
 const PIECE: usize = 256 << 10;
 
@@ -39,11 +40,11 @@ pub(crate) struct AppendFile {
 impl AppendFile {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let open = || {
-            let options = File::options().create(true).append(true).read(true).clone();
-            let file = options.open(path).or_else(|error| match path.parent() {
+            let opened = || regular::open_with(File::options().create(true).append(true).read(true), path);
+            let file = opened().or_else(|error| match path.parent() {
                 Some(parent) if error.kind() == io::ErrorKind::NotFound => {
                     fs::create_dir_all(parent)?;
-                    options.open(path)
+                    opened()
                 }
                 _ => Err(error),
             })?;
@@ -207,7 +208,7 @@ impl AppendFile {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
         let copy = || -> io::Result<()> {
-            let mut target = File::create(&part)?;
+            let mut target = regular::create(Path::new(&part))?;
             let (mut buffer, mut at) = (vec![0; PIECE], 0);
             loop {
                 let read = self.file.read_at(&mut buffer, at)?;

@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::error::StoreError;
 use crate::manifest::{Damage, MANIFEST, Manifest, ManifestFile};
+use crate::regular;
 use crate::storage::{Content, Storage};
 use crate::verify::{verify_files, wrong_content};
 
@@ -69,7 +70,8 @@ impl Compared {
     fn open(checkpoint: &Storage, shared: Option<&Path>) -> Self {
         let name = format!("compared_{:08x}", crc32c::crc32c(checkpoint.location().as_bytes()));
         let open = |directory: &Path| {
-            let mut file = File::options().create(true).append(true).read(true).open(directory.join(&name))?;
+            let mut file =
+                regular::open_with(File::options().create(true).append(true).read(true), &directory.join(&name))?;
             file.lock()?;
             let mut text = String::new();
             file.read_to_string(&mut text)?;

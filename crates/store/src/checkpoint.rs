@@ -17,6 +17,7 @@ use crate::faults::point;
 use crate::local;
 use crate::manifest::{MANIFEST, METADATA, Manifest, ManifestFile, SET_ASIDE};
 use crate::patience::patiently;
+use crate::regular;
 use crate::storage::{Storage, StoredFile};
 
 /// What a rank wrote, as prepared.
@@ -56,7 +57,7 @@ fn prepare_once(spool: &Path, mut files: Vec<StoredFile>, durable: bool) -> Resu
     for file in files.iter_mut().filter(|file| file.crc32c.is_none()) {
         let path = spool.join(&file.path);
         let mut open =
-            point("read", &path).and_then(|()| fs::File::open(&path)).map_err(StoreError::io("open", &path))?;
+            point("read", &path).and_then(|()| regular::open(&path)).map_err(StoreError::io("open", &path))?;
         if durable {
             start_writing(&open, 0, 0);
         }

@@ -17,6 +17,7 @@ use nix::libc;
 use crate::error::StoreError;
 use crate::faults::point;
 use crate::local::checksum;
+use crate::regular;
 
 /// Stays in a core's own cache between the read, the checksum and the write.
 const PIECE: usize = 256 << 10;
@@ -41,7 +42,8 @@ impl Copier {
 
     /// The size and the CRC-32C of the copy. What is at `to` is replaced.
     pub fn copy(&mut self, from: &Path, to: &Path, mode: u32) -> Result<(u64, u32), StoreError> {
-        let mut source = point("open", from).and_then(|()| File::open(from)).map_err(StoreError::io("open", from))?;
+        let mut source =
+            point("open", from).and_then(|()| regular::open(from)).map_err(StoreError::io("open", from))?;
         let create = || {
             point("create", to)?;
             // The owner must be able to delete and to read what was copied.

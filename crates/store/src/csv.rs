@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -11,6 +10,7 @@ use carril_types::{Metrics, Value};
 use crate::append::AppendFile;
 use crate::error::StoreError;
 use crate::python_json::parse_object;
+use crate::regular;
 
 pub(crate) struct CsvFile {
     path: PathBuf,
@@ -38,7 +38,7 @@ impl CsvFile {
     /// Appends to a file that is there, under its columns. Half of the last row may be a number that nobody reported: such a file, and
     /// one that was emptied, is made again from `results`, or loses that row where these have fewer rows than the file.
     pub fn open(path: &Path, results: &Path) -> Result<Self, StoreError> {
-        let text = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+        let text = String::from_utf8_lossy(&regular::read(path).unwrap_or_default()).into_owned();
         // One that is empty or missing beside reports was emptied or removed.
         let end = torn_row(&text).or(text.is_empty().then_some(0));
         let Some(end) = end else { return Self::open_whole(path, results, &text) };
@@ -122,7 +122,7 @@ impl CsvFile {
         if !self.file.is_cut() {
             return Ok(());
         }
-        let there = fs::read(&self.path).map_err(StoreError::io("read", &self.path))?;
+        let there = regular::read(&self.path).map_err(StoreError::io("read", &self.path))?;
         let there = String::from_utf8_lossy(&there);
         let left: Vec<&str> = rows(&there[..torn_row(&there).unwrap_or(there.len())]).skip(1).collect();
         let reports = reported_rows(&self.results);
@@ -163,7 +163,7 @@ impl CsvFile {
     /// Where a copy from before the file was widened has come back: rows of two widths do not go into one file.
     fn replace_narrow(&mut self) -> Result<bool, StoreError> {
         // Mostly the file is where it was, and need not be read.
-        let there = if self.file.is_in_place() { Vec::new() } else { fs::read(&self.path).unwrap_or_default() };
+        let there = if self.file.is_in_place() { Vec::new() } else { regular::read(&self.path).unwrap_or_default() };
         let header = rows(&String::from_utf8_lossy(&there)).next().map(split_row).unwrap_or_default();
         let is_narrow = header.len() < self.written && self.columns.starts_with(&header) && !header.is_empty();
         if is_narrow {
@@ -190,7 +190,7 @@ impl CsvFile {
         let mut text = String::new();
         write_row(&mut text, self.columns.iter().map(|name| quoted(name)));
         self.file.restore()?;
-        let old = fs::read(&self.path).map_err(StoreError::io("read", &self.path))?;
+        let old = regular::read(&self.path).map_err(StoreError::io("read", &self.path))?;
         let padding = ",".repeat(self.columns.len() - self.written);
         for row in rows(&String::from_utf8_lossy(&old)).skip(1) {
             text.push_str(row);
@@ -206,14 +206,12 @@ impl CsvFile {
 }
 
 fn reported_rows(results: &Path) -> Vec<Metrics> {
-    let reports = fs::read(results).unwrap_or_default();
+    let reports = regular::read(results).unwrap_or_default();
     String::from_utf8_lossy(&reports).lines().filter_map(reported_row).collect()
 }
 
 fn write_whole(path: &Path, text: &str) -> Result<(), StoreError> {
-    let part = path.with_extension("csv.part");
-    fs::write(&part, text).map_err(StoreError::io("write", &part))?;
-    fs::rename(&part, path).map_err(StoreError::io("make", path))
+    regular::replace(path, text).map_err(StoreError::io("write", path))
 }
 
 /// Where the last row begins, if it has no end.
@@ -307,6 +305,8 @@ fn split_row(row: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn open(path: &Path) -> CsvFile {

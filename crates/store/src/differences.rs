@@ -4,13 +4,13 @@
 //! file has it: the address in it says nothing, and the order of a set neither.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use carril_types::{Metrics, Value, write_json};
 
 use crate::experiment_files::ExperimentRecord;
 use crate::python_json::parse_object;
+use crate::regular;
 use crate::run_directory::RunRecord;
 
 /// So many are listed; of the others only the number is.
@@ -93,7 +93,7 @@ fn listed(all: &[String]) -> String {
 
 /// `None` where the file is not there or cannot be read: what is not known is not compared.
 fn config_differences(directory: &Path, config: &Value) -> Option<Vec<String>> {
-    let before = parse_object(&fs::read_to_string(directory.join("params.json")).ok()?)?;
+    let before = parse_object(&regular::read_text(&directory.join("params.json")).ok()?)?;
     // Through the same text, so that a number is the same number.
     let mut text = String::new();
     write_params(&mut text, config);
@@ -207,6 +207,8 @@ fn without_addresses(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use carril_types::Object;
 
     use super::*;

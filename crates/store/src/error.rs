@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use crate::local::free_space;
 use crate::manifest::Damage;
+use crate::regular::NotAFile;
 
 #[derive(Debug, Error)]
 pub enum StoreError {
@@ -18,6 +19,8 @@ pub enum StoreError {
     Io { what: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot {what} `{}`: no space left, {free} bytes are free", path.display())]
     NoSpace { what: &'static str, path: PathBuf, free: u64, source: io::Error },
+    #[error("`{}` is damaged: it is {kind}, not a file", path.display())]
+    NotAFile { path: PathBuf, kind: &'static str },
     #[error("a run named `{name}` has ended in `{}`", path.display())]
     RunExists { name: String, path: PathBuf },
     #[error("`{}` exists, and what it holds is no run", path.display())]
@@ -68,7 +71,10 @@ impl StoreError {
                 let free = free_space(&path).unwrap_or(0);
                 StoreError::NoSpace { what, path, free, source }
             }
-            _ => StoreError::Io { what, path, source },
+            _ => match source.get_ref().and_then(|inner| inner.downcast_ref::<NotAFile>()) {
+                Some(NotAFile(kind)) => StoreError::NotAFile { path, kind },
+                None => StoreError::Io { what, path, source },
+            },
         }
     }
 
@@ -122,6 +128,7 @@ impl From<StoreError> for Failure {
             | StoreError::Damaged { .. }
             | StoreError::LinesLost { .. }
             | StoreError::Remote { .. } => storage,
+            StoreError::NotAFile { .. } => storage.hint("move it away, or put the file back from a copy"),
             StoreError::NoSpace { .. } => storage.hint("free some space, or keep fewer checkpoints with `num_to_keep`"),
             StoreError::PythonFilesystem { .. } => {
                 storage.hint("the file system object that was given is used in a process of its own")

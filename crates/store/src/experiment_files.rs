@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::append::{self, AppendFile};
 use crate::error::StoreError;
-use crate::faults::has_room;
 use crate::owner::Owner;
 use crate::python_json::parse_object;
+use crate::regular;
 use crate::run_directory::refuse_newer;
 
 pub const EXPERIMENT: &str = "experiment.json";
@@ -79,7 +79,7 @@ pub struct ExperimentRecord {
 impl ExperimentRecord {
     /// What the directory says of its experiment; `None` where it holds none.
     pub fn read(directory: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(directory.join(EXPERIMENT)).ok()?).ok()
+        serde_json::from_slice(&regular::read(&directory.join(EXPERIMENT)).ok()?).ok()
     }
 
     pub fn is_live(&self, now: f64) -> bool {
@@ -233,7 +233,7 @@ impl ExperimentFiles {
     /// With the lines that wait to be written.
     fn write_kept(&mut self) -> Result<(), StoreError> {
         let path = self.directory.join(TRIALS);
-        replace(&path, &self.kept.text)?;
+        regular::replace(&path, &self.kept.text).map_err(StoreError::io("write", &path))?;
         self.trials = append::Lines::open(path)?;
         Ok(())
     }
@@ -300,7 +300,8 @@ impl ExperimentFiles {
         write_json(&mut text, &line);
         text.push('\n');
         fs::create_dir_all(&own).map_err(StoreError::io("make", &own))?;
-        replace(&own.join(TRIAL), &text)
+        let path = own.join(TRIAL);
+        regular::replace(&path, &text).map_err(StoreError::io("write", &path))
     }
 
     pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
@@ -315,21 +316,14 @@ impl ExperimentFiles {
     }
 
     fn write_record(&self) -> Result<(), StoreError> {
-        let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
-        replace(&self.directory.join(EXPERIMENT), &format!("{text}\n"))
+        write_record(&self.directory, &self.record)
     }
 }
 
-/// As a whole: a reader sees what was there before, or this.
-fn replace(path: &Path, text: &str) -> Result<(), StoreError> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    let write = || -> std::io::Result<()> {
-        has_room(path)?;
-        fs::write(&part, text)?;
-        fs::rename(&part, path)
-    };
-    write().map_err(StoreError::io("write", path))
+fn write_record(directory: &Path, record: &ExperimentRecord) -> Result<(), StoreError> {
+    let path = directory.join(EXPERIMENT);
+    let text = serde_json::to_string_pretty(record).expect("a record of plain fields is always JSON");
+    regular::replace(&path, &format!("{text}\n")).map_err(StoreError::io("write", &path))
 }
 
 fn own_line(event: &str, at: f64, texts: &[(&str, &str)]) -> Metrics {
@@ -351,7 +345,7 @@ pub struct Lines {
 }
 
 fn read_lines(path: &Path) -> Result<Lines, StoreError> {
-    let text = match fs::read(path) {
+    let text = match regular::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(source) => return Err(StoreError::io("read", path)(source)),

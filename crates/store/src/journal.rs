@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::append::AppendFile;
 use crate::error::StoreError;
+use crate::regular;
 
 const SEGMENT: u64 = 16 << 20;
 /// What the record of a checkpoint that was saved begins with.
@@ -117,7 +118,7 @@ impl Journal {
     pub fn read(directory: &Path) -> Result<Vec<JournalRecord>, StoreError> {
         let mut records = Vec::new();
         for (_, path) in segments(directory)? {
-            records.extend(Self::parse(&fs::read(&path).map_err(StoreError::io("read", &path))?));
+            records.extend(Self::parse(&regular::read(&path).map_err(StoreError::io("read", &path))?));
         }
         Ok(records)
     }

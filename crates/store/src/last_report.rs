@@ -3,7 +3,6 @@
 //! Reports behind the checkpoint that a run resumes from stay in the file, so that the last line is what was last reported, and not
 //! what the checkpoint has.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
@@ -11,6 +10,7 @@ use carril_types::{Metrics, Value};
 
 use crate::error::StoreError;
 use crate::python_json::parse_object;
+use crate::regular;
 use crate::storage::Storage;
 
 pub(crate) const RESULTS: &str = "result.json";
@@ -37,7 +37,7 @@ pub fn report_number(report: &Metrics) -> Option<u64> {
 
 /// The last part of a file, from the start of a line; `None` where it has to be read whole.
 fn tail(path: &Path) -> Option<String> {
-    let mut file = File::open(path).ok()?;
+    let mut file = regular::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
     let mut bytes = Vec::new();

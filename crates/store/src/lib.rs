@@ -27,6 +27,7 @@ mod owner;
 mod patience;
 mod python_filesystem;
 mod python_json;
+pub mod regular;
 mod report_log;
 mod reports;
 mod requests;

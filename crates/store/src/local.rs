@@ -15,6 +15,7 @@ use nix::libc;
 use crate::copy::Copier;
 use crate::error::StoreError;
 use crate::faults::point;
+use crate::regular;
 use crate::storage::{Content, Entry, StoredFile};
 
 /// One flush of the file system costs less than this many of single files.
@@ -82,7 +83,7 @@ pub(crate) fn walk(root: &Path) -> Result<Tree, StoreError> {
 }
 
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    match fs::read(path) {
+    match regular::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(StoreError::io("read", path)(error)),
@@ -98,7 +99,7 @@ pub(crate) fn size(path: &Path) -> Result<Option<u64>, StoreError> {
 }
 
 pub(crate) fn read_range(path: &Path, range: Range<u64>) -> Result<Option<Vec<u8>>, StoreError> {
-    let file = match File::open(path) {
+    let file = match regular::open(path) {
         Ok(file) => file,
         Err(error) if is_absent(&error) => return Ok(None),
         Err(error) => return Err(StoreError::io("open", path)(error)),
@@ -113,7 +114,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let part = part_of(path);
     let written = || -> io::Result<()> {
         point("create", &part)?;
-        let mut file = File::create(&part)?;
+        let mut file = regular::create(&part)?;
         point("write", &part)?;
         file.write_all(bytes)?;
         point("flush", &part)?;
@@ -197,7 +198,7 @@ pub(crate) fn fetch(root: &Path, wanted: &[(Entry, PathBuf)]) -> Result<Vec<Cont
 }
 
 pub(crate) fn examine(path: &Path) -> Result<Content, StoreError> {
-    match File::open(path) {
+    match regular::open(path) {
         Ok(mut file) => {
             let (size, crc32c) = checksum(&mut file).map_err(StoreError::io("read", path))?;
             Ok(Content::Read { size, crc32c })

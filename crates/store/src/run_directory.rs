@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -11,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::differences::write_params;
 use crate::error::StoreError;
-use crate::faults::has_room;
 use crate::owner::Owner;
+use crate::regular;
 use crate::storage::Storage;
 
 /// How long an owner that cannot be seen counts as alive, in seconds.
@@ -56,7 +55,7 @@ pub struct RunRecord {
 impl RunRecord {
     /// What the directory says of its run; `None` where it holds none.
     pub fn read(directory: &Path) -> Option<Self> {
-        serde_json::from_slice(&fs::read(directory.join("run.json")).ok()?).ok()
+        serde_json::from_slice(&regular::read(&directory.join("run.json")).ok()?).ok()
     }
 
     /// Whether its owner still has it: seen on this host, by its lease elsewhere.
@@ -131,8 +130,7 @@ impl RunDirectory {
         let mut text = String::new();
         write_params(&mut text, config);
         text.push('\n');
-        let path = self.path.join("params.json");
-        fs::write(&path, text).map_err(StoreError::io("write", &path))
+        self.write_text("params.json", &text)
     }
 
     pub fn set_status(&mut self, status: RunStatus, ended: Option<f64>) -> Result<(), StoreError> {
@@ -178,7 +176,7 @@ impl RunDirectory {
 
     pub fn write_text(&self, name: &str, text: &str) -> Result<(), StoreError> {
         let path = self.path.join(name);
-        fs::write(&path, text).map_err(StoreError::io("write", &path))
+        regular::replace(&path, text).map_err(StoreError::io("write", &path))
     }
 
     /// `error.txt` for people and `error.json` for programs.
@@ -200,17 +198,9 @@ impl RunDirectory {
     fn write_record(&mut self) -> Result<(), StoreError> {
         self.behind = true;
         let path = self.path.join("run.json");
-        let part = self.path.join("run.json.part");
         let text = serde_json::to_string_pretty(&self.record).expect("a record of plain fields is always JSON");
-        let write = || -> std::io::Result<()> {
-            has_room(&path)?;
-            fs::create_dir_all(&self.path)?;
-            let mut file = File::create(&part)?;
-            file.write_all(text.as_bytes())?;
-            file.write_all(b"\n")?;
-            fs::rename(&part, &path)
-        };
-        write().map_err(StoreError::io("write", &path))?;
+        let written = fs::create_dir_all(&self.path).and_then(|()| regular::replace(&path, &format!("{text}\n")));
+        written.map_err(StoreError::io("write", &path))?;
         self.behind = false;
         Ok(())
     }
@@ -231,7 +221,7 @@ fn copy_private(from: &Path, to: &Path) -> Result<(), StoreError> {
 /// Whether a file of ours, JSON with a `format`, is one that only a newer version reads.
 pub(crate) fn refuse_newer(path: &Path, known: u32) -> Result<(), StoreError> {
     let content: serde_json::Value =
-        fs::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        regular::read(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     match content["format"].as_u64() {
         Some(format) if format > u64::from(known) => {
             Err(StoreError::Newer { location: path.display().to_string(), format, known })

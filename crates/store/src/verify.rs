@@ -144,9 +144,7 @@ fn read_manifests(run: &Storage, keys: &[String]) -> Result<Vec<ReadManifest>, S
         return Ok(run.read_all(keys)?.into_iter().map(Ok).collect());
     }
     let read = |key: &String| match run.read(key) {
-        Err(StoreError::Io { source, .. }) if is_bad_sector(&source) => {
-            Ok(Err(Damage::Unreadable { file: MANIFEST.to_owned(), why: source.to_string() }))
-        }
+        Err(error) => unreadable(MANIFEST, error).map(Err),
         read => read.map(Ok),
     };
     keys.iter().map(read).collect()
@@ -154,8 +152,10 @@ fn read_manifests(run: &Storage, keys: &[String]) -> Result<Vec<ReadManifest>, S
 
 /// One checkpoint, in full: every byte is read.
 pub fn verify(checkpoint: &Storage) -> Result<Result<Manifest, Damage>, StoreError> {
-    let Some(bytes) = checkpoint.read(MANIFEST)? else {
-        return Ok(Err(Damage::Missing { file: MANIFEST.to_owned() }));
+    let bytes = match checkpoint.read(MANIFEST) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(Err(Damage::Missing { file: MANIFEST.to_owned() })),
+        Err(error) => return unreadable(MANIFEST, error).map(Err),
     };
     match Manifest::from_bytes(&bytes) {
         Ok(manifest) => Ok(verify_files(checkpoint, &manifest, None)?.map_or(Ok(manifest), Err)),
@@ -191,10 +191,8 @@ pub(crate) fn verify_files(
                     continue;
                 }
                 let content = match local::examine(&path) {
-                    Err(StoreError::Io { source, .. }) if is_bad_sector(&source) => {
-                        return Ok(Some(Damage::Unreadable { file: file.path.clone(), why: source.to_string() }));
-                    }
-                    other => other?,
+                    Err(error) => return unreadable(&file.path, error).map(Some),
+                    Ok(content) => content,
                 };
                 if let Some(damage) = wrong_content(file, content) {
                     return Ok(Some(damage));
@@ -349,9 +347,16 @@ pub(crate) fn wrong_content(file: &ManifestFile, content: Content) -> Option<Dam
 }
 
 /// The disk answered that it lost what it held, which is not the same as not answering; or there is no file under the name.
-fn is_bad_sector(error: &std::io::Error) -> bool {
-    let lost = [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::ENODATA, libc::EISDIR, libc::ELOOP];
-    error.raw_os_error().is_some_and(|code| lost.contains(&code))
+fn unreadable(file: &str, error: StoreError) -> Result<Damage, StoreError> {
+    let lost = [libc::EIO, libc::EUCLEAN, libc::EBADMSG, libc::ENODATA, libc::ELOOP];
+    let why = match &error {
+        StoreError::Io { source, .. } if source.raw_os_error().is_some_and(|code| lost.contains(&code)) => {
+            source.to_string()
+        }
+        StoreError::NotAFile { kind, .. } => format!("it is {kind}, not a file"),
+        _ => return Err(error),
+    };
+    Ok(Damage::Unreadable { file: file.to_owned(), why })
 }
 
 #[cfg(test)]

@@ -67,11 +67,9 @@ class _Local:
         self.location = location
 
     def read(self, key: str) -> bytes | None:
-        try:
-            with open(os.path.join(self.location, key), "rb") as file:
-                return file.read()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+        from carril._native import Storage
+
+        return Storage(self.location).read(key)
 
     def write(self, key: str, data: bytes) -> None:
         target = os.path.join(self.location, key)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
+from carril.train._places import place
 from carril.tune._stored import look_up
 from carril.tune._trainers import merged
 from carril.tune._values import encoded
@@ -178,12 +179,12 @@ class Searching:
         began = time.monotonic()
         # The one that is named now stays until the next is.
         name = _PICKLES[self._saves % 2]
-        place = os.path.join(self._directory, _STATE)
+        target = os.path.join(self._directory, _STATE)
         try:
             self._searcher.save(os.path.join(self._directory, name))
-            with open(f"{place}.part", "w", encoding="utf-8") as file:
+            with open(f"{target}.part", "w", encoding="utf-8") as file:
                 json.dump({"state": name, **self._state()}, file)
-            os.replace(f"{place}.part", place)
+            os.replace(f"{target}.part", target)
         except Exception as error:
             self._next_save = float("inf")
             self._warn(
@@ -206,16 +207,22 @@ class Searching:
         }
 
     def _restore(self, made: set[int]) -> None:
-        place = None if self._directory is None else os.path.join(self._directory, _STATE)
-        if place is None or not os.path.exists(place):
+        data = None if self._directory is None else place(self._directory).read(_STATE)
+        if self._directory is None or data is None:
             return
-        with open(place, encoding="utf-8") as file:
-            state = json.load(file)
+        try:
+            state = json.loads(data)
+        except ValueError:
+            # The trials say what was suggested; only what the searcher thought beyond that is lost.
+            self._warn(
+                f"`{os.path.join(self._directory, _STATE)}` is damaged: the searcher starts without what it had saved"
+            )
+            return
         # It would suggest from the space that it was saved with, or knows the trials of an earlier search in this directory.
         saved = state.get("space", self._space), state.get("experiment", self._prefix)
         if saved != (self._space, self._prefix):
             return
-        self._searcher.restore(os.path.join(os.path.dirname(place), state["state"]))
+        self._searcher.restore(os.path.join(self._directory, state["state"]))
         self._saves = _PICKLES.index(state["state"]) + 1
         self._asked = {asked for _, asked in state["suggested"]} | {asked for asked, _ in state["spare"]}
         self._ids = {number: asked for number, asked in state["suggested"] if number in made}
