@@ -186,6 +186,22 @@ def test_rows_of_a_file(tmp_path: Path, options: dict[str, int], expected: list[
     assert np.array_equal(pq.read_table(tmp_path)["data"].to_numpy(), np.arange(250_000))
 
 
+@pytest.mark.parametrize(
+    ("blocks", "expected"), [((3,), [66_666, 66_667, 66_667]), ((None, 150_000), [50_000, 150_000]), ((1,), [200_000])]
+)
+def test_a_file_for_each_block_that_was_asked_for(tmp_path: Path, blocks: tuple[Any, ...], expected: list[int]) -> None:
+    numbers = data.from_numpy(np.arange(200_000))
+    numbers.repartition(*blocks).write_csv(tmp_path / "csv")
+    numbers.repartition(*blocks).write_parquet(tmp_path / "parquet")
+    files = files_of(tmp_path / "parquet", ".parquet")
+    assert sorted(pq.read_metadata(file).num_rows for file in files) == expected
+    assert len(files_of(tmp_path / "csv", ".csv")) == len(expected)
+    assert np.array_equal(np.sort(pq.read_table(tmp_path / "parquet")["data"].to_numpy()), np.arange(200_000))
+    # Rows that are asked for count more.
+    numbers.repartition(*blocks).write_parquet(tmp_path / "most", max_rows_per_file=100_000)
+    assert len(files_of(tmp_path / "most", ".parquet")) == 2
+
+
 def test_partitions(tmp_path: Path) -> None:
     rows = [
         {"n": number, "year": 2020 + number % 3, "place": ["a/b", "c d", "ü", None][number % 4]} for number in range(24)

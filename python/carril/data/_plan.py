@@ -130,6 +130,11 @@ class Plan:
         return max((operation.batch_size or 1 for operation in self.operations), default=1)
 
     @property
+    def is_repartitioned(self) -> bool:
+        """Nothing comes behind a `repartition`: its blocks are the ones that the user asked for."""
+        return self == Plan(self.origin) and isinstance(self.origin, Derived) and self.origin.name == "repartition"
+
+    @property
     def renames(self) -> bool:
         return any(isinstance(step, Columns) and "rename" in step.spec for step in self.steps)
 

@@ -109,13 +109,16 @@ def _picked(method: str, format: str, chosen: dict[str, Any], names: tuple[str, 
 
 def _write(dataset: "Dataset", method: str, path: Any, options: dict[str, Any], format: dict[str, Any]) -> None:
     write_id = uuid.uuid4().hex
+    rows = _rows(method, options)
+    # A file for each block where the user has said how many there are: a file is full with its first block.
+    is_file_per_block = dataset._plan.is_repartitioned and not rows
     spec = {
         "format": format,
         "id": write_id,
         "mode": _mode(options.pop("mode", None)),
         "partition_columns": _columns(options.pop("partition_cols", None)),
         "makes_directory": bool(options.pop("try_create_dir", True)),
-        **_rows(method, options),
+        **({"min_rows_per_file": 1} if is_file_per_block else rows),
     }
     provider = options.pop("filename_provider", None)
     with _place(path, options.pop("filesystem", None)) as place:
@@ -123,7 +126,7 @@ def _write(dataset: "Dataset", method: str, path: Any, options: dict[str, Any], 
         if writer is None:
             return
         try:
-            for number, block in enumerate(_blocks(dataset)):
+            for number, block in enumerate(_blocks(dataset, is_file_per_block)):
                 writer.write(block, None if provider is None else _name(provider, block, write_id, number))
             writer.finish(dataset._empty())
         except BaseException:
@@ -131,8 +134,10 @@ def _write(dataset: "Dataset", method: str, path: Any, options: dict[str, Any], 
             raise
 
 
-def _blocks(dataset: "Dataset") -> Iterable[Block]:
-    return (block for block in dataset._all_blocks() if len(block) > 0)
+def _blocks(dataset: "Dataset", are_whole: bool) -> Iterable[Block]:
+    """With rows. A pass would cut large ones."""
+    blocks = dataset._plan.origin.make() if are_whole else dataset._all_blocks()  # type: ignore[union-attr]
+    return (block for block in blocks if len(block) > 0)
 
 
 def _mode(mode: Any) -> str:
