@@ -63,7 +63,7 @@ def trainer(name, resume_from_checkpoint=None):
 
 
 def main():
-    ray.init(ignore_reinit_error=True)
+    ray.init(num_cpus=4, ignore_reinit_error=True)
     first = trainer("air_first").fit()
     assert first.metrics["epoch"] == 3 and first.metrics["training_iteration"] == 4, first.metrics
     assert first.checkpoint.to_dict()["epoch"] == 3

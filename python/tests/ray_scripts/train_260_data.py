@@ -3,6 +3,9 @@
 Rows are made, scaled and shuffled; each rank reads its shard with `iter_torch_batches`, and rank counts are added up.
 """
 
+import os
+import tempfile
+
 import numpy as np
 import pandas as pd
 import ray
@@ -45,18 +48,23 @@ def train_loop(config):
             ]
         rows = torch.tensor([len(set(seen)), sum(seen)])
         torch.distributed.all_reduce(rows)
-        ray.train.report(
-            {
-                "epoch": epoch,
-                "rows": int(rows[0]),
-                "ids": int(rows[1]),
-                "valid_batches": len(errors),
-                "valid": float(np.mean(errors)),
-            }
-        )
+        metrics = {
+            "epoch": epoch,
+            "rows": int(rows[0]),
+            "ids": int(rows[1]),
+            "valid_batches": len(errors),
+            "valid": float(np.mean(errors)),
+        }
+        with tempfile.TemporaryDirectory() as directory:
+            checkpoint = None
+            if ray.train.get_context().get_world_rank() == 0:
+                torch.save(model.module.state_dict(), os.path.join(directory, "model.pt"))
+                checkpoint = ray.train.Checkpoint.from_directory(directory)
+            ray.train.report(metrics, checkpoint=checkpoint)
 
 
 def main():
+    ray.init(num_cpus=4)
     ds = make(1000).map_batches(pack, batch_format="numpy")
     train_ds, valid_ds = ds.train_test_split(test_size=0.2)
     ids = sum(row["id"] for row in train_ds.select_columns(["id"]).iter_rows())
@@ -66,7 +74,7 @@ def main():
         scaling_config=ScalingConfig(num_workers=2),
         datasets={"train": train_ds, "valid": valid_ds},
         dataset_config=DataConfig(datasets_to_split=["train"]),
-        run_config=RunConfig(name=None),
+        run_config=RunConfig(name="data"),
     ).fit()
     assert train_ds.count() == 800 and valid_ds.count() == 200
     assert result.metrics["rows"] == 800 and result.metrics["ids"] == ids, result.metrics

@@ -8,6 +8,7 @@ import pickle
 import tempfile
 from pathlib import Path
 
+import ray
 import ray.train
 import torch
 from ray.train import Checkpoint, CheckpointConfig, FailureConfig, RunConfig, ScalingConfig
@@ -62,6 +63,7 @@ def train_func(config):
 
 
 def main():
+    ray.init(num_cpus=4)
     with tempfile.TemporaryDirectory() as storage:
         gate = os.path.join(storage, "gate")
         trainer = TorchTrainer(
