@@ -416,6 +416,8 @@ found = [(result.config["x"], result.metrics["resumed"], os.path.basename(result
     output = scripts.run(STARTED_AGAIN + start + "\nprint(f'found={sorted(found)}')", before=AS_RAY)
     assert values(output)["found"] == "[(2, False, 'x2_1'), (3, False, 'x3')]", output
     assert "resuming" not in output
+    told = [line for line in output.splitlines() if "did not finish (0 of 2 trials ended)" in line]
+    assert len(told) == 1 and "its trials are kept" in told[0] and "Tuner.restore(" in told[0], output
     for path, content in before.items():
         assert Path(path).read_bytes() == content, "the trials of the first one stay as they were"
     kept = [

@@ -90,6 +90,35 @@ impl ExperimentRecord {
     fn kept_as(&self) -> String {
         format!("experiment-{}.json", self.id)
     }
+
+    fn trials_kept_as(&self) -> String {
+        format!("trials-{}.jsonl", self.id)
+    }
+
+    /// How to get back to it, where it did not finish and another one begins in its directory.
+    fn left_aside(&self, directory: &Path, location: &str) -> Result<Option<String>, StoreError> {
+        if self.status == "finished" {
+            return Ok(None);
+        }
+        let lines = read_lines(&directory.join(TRIALS))?.readable;
+        let trials = |event: &str| {
+            let said = lines.iter().filter(|line| line.get("event") == Some(&Value::Text(event.to_owned())));
+            let mut trials: Vec<u64> = said.filter_map(|line| line.get("trial")?.as_f64()).map(|n| n as u64).collect();
+            trials.sort_unstable();
+            trials.dedup();
+            trials.len()
+        };
+        let (made, ended, own, its) = (trials("made"), trials("ended"), self.kept_as(), self.trials_kept_as());
+        Ok((made > 0).then(|| {
+            format!(
+                "the earlier search in `{location}` did not finish ({ended} of {} ended): its trials are kept, and this one starts \
+                 new ones beside them, as in Ray; `Tuner.restore(\"{location}\", trainable).fit()` or `tune.run(…, resume=True)` \
+                 resumes a search instead (the earlier one once this one has ended, and `{own}` and `{its}` are moved back to \
+                 `{EXPERIMENT}` and `{TRIALS}`)",
+                carril_types::count(made as u64, "trial"),
+            )
+        }))
+    }
 }
 
 /// What becomes of an experiment that the directory holds already.
@@ -172,6 +201,7 @@ impl ExperimentFiles {
         let path = directory.join(TRIALS);
         let mut lines = Lines::default();
         let mut begins = own_line(OPENED, record.created, &[]);
+        let mut warnings = Vec::new();
         refuse_newer(&directory.join(EXPERIMENT), EXPERIMENT_FORMAT)?;
         match ExperimentRecord::read(directory) {
             Some(before) if before.is_live(record.created) => {
@@ -188,7 +218,8 @@ impl ExperimentFiles {
             Some(_) if existing == Existing::Resume => return Err(StoreError::RunExists { name, path: place }),
             // Its own files are kept under its id, and its trials stay where they are.
             Some(before) => {
-                for (file, kept) in [(TRIALS, format!("trials-{}.jsonl", before.id)), (EXPERIMENT, before.kept_as())] {
+                warnings.extend(before.left_aside(directory, location)?);
+                for (file, kept) in [(TRIALS, before.trials_kept_as()), (EXPERIMENT, before.kept_as())] {
                     let from = directory.join(file);
                     match fs::rename(&from, directory.join(kept)) {
                         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -212,7 +243,7 @@ impl ExperimentFiles {
         }
         let kept = Kept::new(std::mem::take(&mut lines.text), MOST_KEPT);
         let trials = append::Lines::open(path)?;
-        let mut files = Self { directory: directory.to_owned(), record, trials, kept, warnings: Vec::new() };
+        let mut files = Self { directory: directory.to_owned(), record, trials, kept, warnings };
         files.write_record()?;
         files.append(&begins);
         Ok((files, lines))
