@@ -137,18 +137,19 @@ def test_lines_that_are_not_ours_are_counted_in_one_warning(disk: Disk) -> None:
 
 
 def counts_its_starts() -> Callable[[dict[str, Any]], str]:
-    """Saves once, with a disk that is full from then on, or until something was refused."""
+    """Saves once, with a disk that is full from then on, or until `moment` calls for the checkpoint were refused."""
 
     def function(config: dict[str, Any]) -> str:
         import os
         import tempfile
         import threading
         import time
+        from pathlib import Path
 
         from carril import train
 
         def relieve() -> None:
-            while not os.path.getsize(config["log"]):
+            while Path(config["log"]).read_text().count("/.staging/") < config["moment"]:
                 time.sleep(0.01)
             os.remove(config["flag"])
 
@@ -185,8 +186,11 @@ def relieved(disk: Disk, when: Callable[[], object], what: str) -> Iterator[None
 
 
 @pytest.mark.parametrize("mode", ["SYNC", "ASYNC"])
-def test_a_disk_that_is_full_at_the_end_does_not_make_a_training_again(disk: Disk, tmp_path: Path, mode: str) -> None:
-    config = disk.config(starts=str(tmp_path / "starts"), moment=False, mode=mode)
+def test_a_disk_that_is_full_at_the_end_does_not_make_a_training_again(
+    disk: Disk, tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARRIL_FAULT_DEADLINE", "1")
+    config = disk.config(starts=str(tmp_path / "starts"), moment=0, mode=mode)
     journal = disk.storage / "end" / "journal" / "000000.log"
     ended = relieved(disk, lambda: journal.exists() and "EndRun" in journal.read_text(), "the run has ended")
     with ended, pytest.raises((ControllerError, WorkerGroupError, StorageError), match="no space left") as caught:
@@ -207,7 +211,7 @@ def test_a_disk_that_is_full_at_the_end_does_not_make_a_training_again(disk: Dis
 def test_a_disk_that_is_full_for_a_moment_costs_no_checkpoint(
     disk: Disk, tmp_path: Path, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = disk.config(starts=str(tmp_path / "starts"), moment=True, mode=mode)
+    config = disk.config(starts=str(tmp_path / "starts"), moment=8, mode=mode)
     result = fit(counts_its_starts(), disk.storage, workers=1, config=config, name="moment")
     assert disk.refused and (tmp_path / "starts").read_text() == "x"
     assert result.return_value == "returned" and len(result.best_checkpoints) == 2

@@ -14,7 +14,7 @@ use carril_core::tune::experiment::{
 };
 use carril_core::tune::spec::ExperimentSpec;
 use carril_proto::v1;
-use carril_store::{Differences, RECOVERED, Reached, Recovered, Storage, TrialState};
+use carril_store::{Differences, RECOVERED, RETRY, Reached, Recovered, Storage, TrialState, deadline};
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value, count, verb,
 };
@@ -24,7 +24,7 @@ use self::records::line_of;
 use self::waiting::Waiting;
 use crate::mirror::Mirror;
 use crate::outside::{ExperimentDisk, ExperimentOpened, Outside};
-use crate::refusals::{DEADLINE, RETRY, Refusals};
+use crate::refusals::Refusals;
 use crate::watchers::Watchers;
 
 pub(crate) use self::talking::answer_of;
@@ -770,13 +770,13 @@ impl ExperimentRun {
         self.close(outside);
     }
 
-    /// Writes down the end, and announces it. What the files lack after `DEADLINE` is read back from the trials' own by the next head.
+    /// Writes down the end, and announces it. What the files lack after `deadline` is read back from the trials' own by the next head.
     fn close(&mut self, outside: &mut dyn Outside) {
         let (Some((at, since)), Some(ending)) = (self.closing, &self.ending) else { return };
         let word = if self.status == RunStatus::Aborted { "stopped" } else { self.status.name() };
         let ended = self.disk.end(word, &ending.headline, at);
         self.written(&ended);
-        if ended.is_err() && outside.clock().saturating_sub(since) < DEADLINE {
+        if ended.is_err() && outside.clock().saturating_sub(since) < deadline() {
             return outside.set_retry_timer(self.id.clone(), RETRY);
         }
         self.closing = None;

@@ -1,13 +1,6 @@
 //! Files that cannot be written for a while: two warnings, when it begins and when it is over, however often it was tried.
 
-use std::time::Duration;
-
 use carril_types::Failure;
-
-/// How often what the disk has refused is tried again.
-pub(crate) const RETRY: Duration = Duration::from_millis(250);
-/// How long the disk may take to be there again.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How often the files could not be written since they last were.
 #[derive(Default)]

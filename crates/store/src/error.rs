@@ -99,9 +99,16 @@ impl StoreError {
         }
     }
 
-    /// Whether room on a disk is what is missing.
-    pub fn is_no_space(&self) -> bool {
-        matches!(self, StoreError::NoSpace { .. })
+    /// Whether what is wrong with a disk may be over in a moment, and nothing was lost by it: no room, a network file system that is away, one
+    /// that is being mounted again.
+    pub fn may_pass(&self) -> bool {
+        use io::ErrorKind::{HostUnreachable, NotConnected, ReadOnlyFilesystem, StaleNetworkFileHandle, TimedOut};
+        let passes = [HostUnreachable, NotConnected, ReadOnlyFilesystem, StaleNetworkFileHandle, TimedOut];
+        match self {
+            StoreError::NoSpace { .. } => true,
+            StoreError::Io { source, .. } => passes.contains(&source.kind()),
+            _ => false,
+        }
     }
 
     /// Whether the thing asked for is simply not there.

@@ -6,6 +6,7 @@
 //! `CARRIL_JOURNAL_FAULT=<kind>:<times>:<event>` fails that many appends to journals, from the first one on whose event begins so.
 //! `CARRIL_FAULT=full:<flag>[:<log file>]`: while the file `flag` exists, the disk below its directory is full. What is written fails, and
 //! an append stops half-way; journals have a fault of their own. Each call that failed is a line in the log.
+//! `CARRIL_FAULT_DEADLINE=<seconds>`: for so long storage that refuses is tried again, instead of 30 s.
 //! In the log a point is a line `<n> <name> <path>`, written before the call that it stands for; the one that failed ends in ` fired`.
 
 use std::cell::Cell;
@@ -14,6 +15,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::libc;
 use nix::sys::signal::{Signal, raise};
@@ -157,6 +159,15 @@ pub(crate) fn room(path: &Path, length: usize) -> io::Result<usize> {
 /// Stands before a file that is written whole, which is no call of a save.
 pub(crate) fn has_room(path: &Path) -> io::Result<()> {
     plan().map_or(Ok(()), |plan| plan.room("write", path, 0).map(drop))
+}
+
+/// How long storage that refuses is tried again, where a test cannot wait.
+pub(crate) fn shortened() -> Option<Duration> {
+    static SHORTENED: OnceLock<Option<Duration>> = OnceLock::new();
+    *SHORTENED.get_or_init(|| {
+        let seconds = std::env::var("CARRIL_FAULT_DEADLINE").ok()?.parse().ok()?;
+        Duration::try_from_secs_f64(seconds).ok()
+    })
 }
 
 /// A plan that cannot be read is a mistake in a test: it ends the process.

@@ -61,7 +61,7 @@ pub use local::free_space;
 pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
 pub use metrics_json::{json_of, value_of};
 pub use owner::Owner;
-pub use patience::PAUSES;
+pub use patience::{RETRY, Tries, deadline};
 pub use python_filesystem::PythonFilesystem;
 pub use python_json::{find_in_object, parse_object};
 pub use report_log::{ReportLogReader, ReportLogWriter};

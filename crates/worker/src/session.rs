@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carril_net::from_status;
 use carril_proto::v1;
-use carril_store::{PAUSES, ReportLogWriter};
+use carril_store::{ReportLogWriter, Tries};
 use carril_types::{ErrorCode, Failure, Metrics, ValidationTask, WorkerFailure, WorkerKey};
 use prost::Message;
 
@@ -204,13 +204,13 @@ impl Session {
         pause: impl Fn(Duration),
     ) -> Result<(), SessionError> {
         let mut report = self.encode_report(metrics, options, stall);
-        for milliseconds in PAUSES {
-            match self.append(&mut report, options) {
-                Err(error) if is_full(&error) => pause(Duration::from_millis(milliseconds)),
-                done => return done.map_err(|source| SessionError::ReportLog { source }),
+        let tries = Tries::new();
+        loop {
+            match (self.append(&mut report, options), tries.pause()) {
+                (Err(error), Some(time)) if is_full(&error) => pause(time),
+                (done, _) => return done.map_err(|source| SessionError::ReportLog { source }),
             }
         }
-        self.append(&mut report, options).map_err(|source| SessionError::ReportLog { source })
     }
 
     fn encode_report(&self, metrics: Metrics, options: &ReportOptions, stall: Duration) -> v1::Report {

@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use carril_core::{Budget, Event, FailureRule, Infrastructure, Limit, Verdict, alike};
 use carril_proto::v1;
-use carril_store::{Fact, History};
+use carril_store::{Fact, History, RETRY, deadline};
 use carril_types::{Attempt, ErrorCode, Failure, NodeId, Rank, Restart, RunSpec};
 
 use super::Run;
 use super::reports::scores;
 use crate::outside::{Checkpoints, Outside};
-use crate::refusals::{DEADLINE, RETRY};
 
 impl Run {
     pub(super) fn find_latest(&mut self, outside: &mut dyn Outside) {
@@ -51,12 +50,12 @@ impl Run {
         let since = match self.looking_since {
             Some(since) => since,
             None => {
-                let text = format!("{text}: they are waited for, {} s at most", DEADLINE.as_secs());
+                let text = format!("{text}: they are waited for, {} s at most", deadline().as_secs());
                 self.publish(v1::Warning { text }, outside);
                 *self.looking_since.insert(now)
             }
         };
-        if now.saturating_sub(since) < DEADLINE {
+        if now.saturating_sub(since) < deadline() {
             return outside.set_retry_timer(self.id.clone(), RETRY);
         }
         let failure = Failure::new(ErrorCode::Storage, text)

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use carril_core::Ending;
 use carril_proto::v1;
+use carril_store::{RETRY, deadline};
 use carril_types::{Failure, RunStatus, Value, WorkerCommand};
 
 use super::Run;
 use crate::mirror::Mirror;
 use crate::outside::{Closed, Outside};
-use crate::refusals::{DEADLINE, RETRY};
 use crate::words::error_files;
 
 /// How often the run's files are looked after.
@@ -72,7 +72,7 @@ impl Run {
         self.close(outside);
     }
 
-    /// CLOSE-1: the ending is announced when every file says it. Storage that refuses is retried; after `DEADLINE` the files are
+    /// CLOSE-1: the ending is announced when every file says it. Storage that refuses is retried; after `deadline` the files are
     /// rescued, and the run fails with that cause.
     pub(super) fn close(&mut self, outside: &mut dyn Outside) {
         let Some(closing) = &self.closing else { return };
@@ -84,7 +84,7 @@ impl Run {
         self.written(ended.clone(), outside);
         match ended {
             Ok(()) => {}
-            Err(_) if outside.clock().saturating_sub(since) < DEADLINE => {
+            Err(_) if outside.clock().saturating_sub(since) < deadline() => {
                 return outside.set_retry_timer(self.id.clone(), RETRY);
             }
             Err(failure) => self.rescue(&failure, outside),
@@ -96,7 +96,7 @@ impl Run {
 
     /// Nothing that was reported is lost with a storage that takes nothing: it is put where there is room, and the run says where.
     fn rescue(&mut self, cause: &Failure, outside: &mut dyn Outside) {
-        let message = format!("the run's files cannot be written for {} s: {}", DEADLINE.as_secs(), cause.message);
+        let message = format!("the run's files cannot be written for {} s: {}", deadline().as_secs(), cause.message);
         let kept = match self.disk.rescue() {
             Ok(path) => format!("everything that was reported is in `{}`", path.display()),
             Err(failure) => format!("what could not be written is lost: {}", failure.message),
@@ -189,7 +189,7 @@ impl Run {
         let waited = self.last_round_since.map_or(Duration::ZERO, |since| outside.clock().saturating_sub(since));
         match result {
             Ok(()) => mirror.remove_local(),
-            Err(_) if waited < DEADLINE => {
+            Err(_) if waited < deadline() => {
                 self.mirror = Some(mirror);
                 return outside.set_retry_timer(self.id.clone(), RETRY);
             }

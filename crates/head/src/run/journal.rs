@@ -3,19 +3,18 @@
 //! BEHIND-1: no worker is started, no checkpoint committed and no check begun before everything that was decided until then
 //!   is in the journal. Stops, ends and reports do not wait.
 //! BEHIND-2: records reach the journal in the order in which they were decided, each once.
-//! BEHIND-3: a journal that cannot be written for `DEADLINE` ends the run, with that cause.
+//! BEHIND-3: a journal that cannot be written for `deadline` ends the run, with that cause.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use carril_core::{Command, Event};
 use carril_proto::v1;
-use carril_store::{Fact, JournalRecord};
+use carril_store::{Fact, JournalRecord, RETRY, deadline};
 use carril_types::{Attempt, ErrorCode, Failure, Rank};
 
 use super::{RankReport, Run};
 use crate::outside::Outside;
-use crate::refusals::{DEADLINE, RETRY};
 
 /// The journal cannot be written at the moment.
 pub(super) struct Behind {
@@ -59,7 +58,7 @@ impl Run {
         let text = format!(
             "the journal cannot be written, and is retried for {} s: {}; until then no worker is started and no checkpoint \
              committed",
-            DEADLINE.as_secs(),
+            deadline().as_secs(),
             failure.message
         );
         self.behind = Some(Behind {
@@ -153,7 +152,7 @@ impl Run {
             return self.catch_up(outside);
         }
         let waited = outside.clock().saturating_sub(behind.since);
-        if waited >= DEADLINE && !std::mem::replace(&mut behind.given_up, true) {
+        if waited >= deadline() && !std::mem::replace(&mut behind.given_up, true) {
             let failure = behind.failure.clone();
             self.give_up_the_journal(&failure, outside);
         }
@@ -199,7 +198,7 @@ impl Run {
     }
 
     fn give_up_the_journal(&mut self, cause: &Failure, outside: &mut dyn Outside) {
-        let message = format!("the run's journal cannot be written for {} s: {}", DEADLINE.as_secs(), cause.message);
+        let message = format!("the run's journal cannot be written for {} s: {}", deadline().as_secs(), cause.message);
         let failure = Failure { message, ..Failure::new(ErrorCode::Storage, "") }
             .hint("make room or mend the storage; the next `fit()` with the same `name` resumes the run");
         self.decide(Event::Broken(failure.clone()), outside);
