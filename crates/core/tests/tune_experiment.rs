@@ -13,7 +13,7 @@ use carril_core::tune::scheduler::{
 use carril_core::tune::search::{AnySearcher, Basic, BasicOptions, Searcher, Suggestion};
 use carril_core::tune::space::{Domain, Node};
 use carril_core::tune::{Mode, TrialId};
-use carril_types::{Metrics, Resources, Value};
+use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
 use proptest::prelude::*;
 
 /// Carries out what the machine wants, in a world with so many places, and keeps a record of all of it.
@@ -151,6 +151,18 @@ impl World {
         });
         ended.collect()
     }
+}
+
+#[test]
+fn exp_3_without_what_all_trials_need_the_experiment_ends_and_no_trial_has_failed() {
+    let mut world = World::fifo(2, 6, ExperimentOptions::default());
+    let (first, second) = (world.running[0], world.running[1]);
+    let failure = Failure::new(ErrorCode::StorageRefused, "the disk is full");
+    world.leave(first);
+    world.tell(ExperimentEvent::Broken { trial: Some(first), failure: failure.clone() });
+    assert!(!world.running.contains(&second), "it was stopped, and is resumed by the next head");
+    assert_eq!(world.end, Some(ExperimentEnd::Broken(failure)));
+    assert!(!world.records.iter().any(|record| matches!(record, Record::Ended(_))));
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Runs on real storage: a local path, or a local directory that is mirrored to storage elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +10,7 @@ use carril_proto::VERSION;
 use carril_store::{
     BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, Existing, Experiment, ExperimentFiles, ExperimentRecord,
     Fact, History, Journal, JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory,
-    RunRecord, Storage, StoreError, TRIALS, TrialState, last_report, recover, take_epoch,
+    RunRecord, Storage, StoreError, TRIALS, TrialState, last_report, recover, take_epoch, take_rescued,
 };
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand, count,
@@ -35,11 +34,20 @@ pub struct RealDisk {
     abandoned: Abandoned,
 }
 
-/// Runs of this process that have ended without being able to write it, by their ids: their records say that they are live.
+/// Runs and experiments of this process that have ended without being able to write it, by their ids: their records say that they are
+/// live.
 type Abandoned = Arc<Mutex<BTreeSet<String>>>;
 
 fn lock(abandoned: &Abandoned) -> MutexGuard<'_, BTreeSet<String>> {
     abandoned.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same for an experiment, which did not finish.
+fn close_abandoned_experiment(path: &Path, abandoned: &Abandoned) -> Result<(), StoreError> {
+    match ExperimentRecord::read(path) {
+        Some(record) if lock(abandoned).remove(&record.id) => ExperimentFiles::close(path, record),
+        _ => Ok(()),
+    }
 }
 
 /// Writes down what a run could not at its end.
@@ -80,6 +88,7 @@ impl Disk for RealDisk {
         let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("experiment"), Path::to_owned);
         let open = || Mirror::of_experiment(storage.clone(), &path);
         let mut mirror = opened_behind_its_owner(&storage, &path.join(EXPERIMENT), open)?;
+        close_abandoned_experiment(&path, &self.abandoned)?;
         let record = record_of(request, &self.owner);
         let (differences, is_other) = search_differences(request, &record, &path)?;
         let existing = existing(spec);
@@ -95,6 +104,7 @@ impl Disk for RealDisk {
         }
         let (id, seed) = (files.record().id.clone(), files.record().seed);
         let unreadable = lines.unreadable;
+        let rescued = take_rescued(storage.location(), &storage);
         let before = if lines.resumes {
             recover(&storage, &id, lines.readable, spec.metric.as_deref())?
         } else {
@@ -107,7 +117,7 @@ impl Disk for RealDisk {
         let made_before = files.record().made_before;
         // Of an earlier experiment too: a trial that a user has named like one of those gets another directory.
         let directories = storage.directories()?;
-        let disk = Box::new(files);
+        let disk = Box::new(RealExperiment { files, abandoned: self.abandoned.clone() });
         Ok(ExperimentOpened {
             disk,
             storage,
@@ -118,6 +128,7 @@ impl Disk for RealDisk {
             mirror,
             differences,
             made_before,
+            rescued,
             directories,
         })
     }
@@ -159,6 +170,8 @@ impl Disk for RealDisk {
                 format!("a run named `{}` is being started in `{}` by another head", spec.name, spec.storage_path);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the run another `name`"));
         };
+        // Those of a trial were taken in with its experiment, which knows how far it came.
+        let rescued = if is_trial { Vec::new() } else { take_rescued(storage.location(), &Storage::local(&path)) };
         let nothing = || Checkpoints { kept: Vec::new(), next: 0, set_aside: Vec::new() };
         let checkpoints = if begins { nothing() } else { Checkpoints::look(&storage)? };
         // One that resumes keeps the config of what it has reported until it reports with this one.
@@ -193,43 +206,62 @@ impl Disk for RealDisk {
         let has_record = !is_trial || path.join("run.json").exists();
         let (kept, config) = ((storage.clone(), wanted), config.clone());
         let abandoned = self.abandoned.clone();
-        let disk = Box::new(RealRun { directory, files, journal, kept, config, params, has_record, abandoned });
-        Ok(RunOpened { disk, path, storage, checkpoints, history, last, epoch, mirror, differences })
+        let ended = None;
+        let disk = RealRun { directory, files, journal, kept, config, params, has_record, is_trial, ended, abandoned };
+        let disk = Box::new(disk);
+        Ok(RunOpened { disk, path, storage, checkpoints, history, last, epoch, mirror, differences, rescued })
     }
 }
 
-impl ExperimentDisk for ExperimentFiles {
+struct RealExperiment {
+    files: ExperimentFiles,
+    abandoned: Abandoned,
+}
+
+impl ExperimentDisk for RealExperiment {
     fn append(&mut self, line: &Metrics) {
-        ExperimentFiles::append(self, line);
+        self.files.append(line);
     }
 
     fn flush(&mut self) -> Result<(), Failure> {
-        Ok(ExperimentFiles::flush(self)?)
+        Ok(self.files.flush()?)
     }
 
     fn log(&mut self, name: &str, line: &str) -> Result<(), Failure> {
-        Ok(ExperimentFiles::log(self, name, line)?)
+        Ok(self.files.log(name, line)?)
     }
 
     fn renew(&mut self, now: f64) -> Result<(), Failure> {
-        ExperimentFiles::flush(self)?;
-        Ok(ExperimentFiles::renew(self, now)?)
+        self.files.flush()?;
+        Ok(self.files.renew(now)?)
     }
 
     fn rewrite(&mut self, lines: &[Metrics]) -> Result<(), Failure> {
-        Ok(ExperimentFiles::rewrite(self, lines)?)
+        Ok(self.files.rewrite(lines)?)
     }
 
     fn end_trial(&mut self, directory: &str, line: &Metrics, run: &str) -> Result<(), Failure> {
-        Ok(ExperimentFiles::end_trial(self, directory, line, run)?)
+        Ok(self.files.end_trial(directory, line, run)?)
     }
 
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure> {
-        Ok(ExperimentFiles::end(self, status, reason, at)?)
+        Ok(self.files.end(status, reason, at)?)
     }
 
     fn take_warnings(&mut self) -> Vec<String> {
-        ExperimentFiles::take_warnings(self)
+        self.files.take_warnings()
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.files.is_in_place()
+    }
+
+    fn restore(&mut self) -> Result<bool, Failure> {
+        Ok(self.files.restore()?)
+    }
+
+    fn abandon(&mut self) {
+        lock(&self.abandoned).insert(self.files.record().id.clone());
     }
 }
 
@@ -470,7 +502,17 @@ struct RealRun {
     params: Params,
     /// A trial has none before its end.
     has_record: bool,
+    is_trial: bool,
+    ended: Option<Ended>,
     abandoned: Abandoned,
+}
+
+/// How a run has ended, for files that are written again, or elsewhere.
+struct Ended {
+    status: RunStatus,
+    at: f64,
+    /// `error.txt` and `error.json`.
+    error: Option<(String, serde_json::Value)>,
 }
 
 impl RealRun {
@@ -485,6 +527,9 @@ impl RealRun {
     /// Everything that does not grow, as it was written when the run began.
     fn write_again(&mut self) -> Result<(), StoreError> {
         self.directory.write_params(&self.config)?;
+        if let Some((text, json)) = self.ended.as_ref().and_then(|ended| ended.error.as_ref()) {
+            self.directory.write_error(text, json)?;
+        }
         let (storage, wanted) = &self.kept;
         self.directory.keep_again(storage, wanted)
     }
@@ -527,7 +572,8 @@ impl RunDisk for RealRun {
         let is_there = |name: &str| self.directory.path().join(name).exists();
         let is_gone = self.has_record && !(is_there("run.json") && is_there("params.json"));
         let restored = self.files.restore()? | self.journal.restore()? | is_gone;
-        if is_gone {
+        // A copy that has come back may be of an earlier life, and nothing else is written after the end.
+        if is_gone || (restored && self.ended.is_some()) {
             self.write_again()?;
         }
         Ok(restored)
@@ -547,10 +593,11 @@ impl RunDisk for RealRun {
             self.params = Params::Due;
         }
         let mut done = self.files.flush(true).and(self.write_due_params());
-        if let Some((text, json)) = error {
+        if let Some((text, json)) = &error {
             done = done.and(self.journal.write());
-            done = done.and(self.directory.write_error(&text, &json));
+            done = done.and(self.directory.write_error(text, json));
         }
+        self.ended = Some(Ended { status, at, error });
         done?;
         self.directory.remove_staging();
         self.directory.set_status(status, Some(at))?;
@@ -560,12 +607,24 @@ impl RunDisk for RealRun {
 
     fn rescue(&mut self) -> Result<PathBuf, Failure> {
         lock(&self.abandoned).insert(self.directory.run_id().to_owned());
-        let name = self.directory.path().file_name().unwrap_or_default().to_string_lossy();
-        let name = format!("carril-rescued-{name}-{}", self.directory.run_id());
-        let path = std::env::temp_dir().join(name);
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|source| StoreError::Io { what: "make", path: path.clone(), source })?;
-        self.files.copy_into(&path)?;
-        Ok(path)
+        let rescued = carril_store::rescue(self.kept.0.location(), self.directory.run_id(), |path| {
+            self.files.copy_into(path)?;
+            match &self.ended {
+                // Its experiment need not make it again: nothing but its reports is wanted of it.
+                Some(Ended { status: RunStatus::Finished, at, .. }) if self.is_trial => {
+                    self.directory.copy_record(path, RunStatus::Finished, *at)
+                }
+                _ => Ok(()),
+            }
+        });
+        Ok(rescued?)
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.directory.is_in_place()
+    }
+
+    fn hold(&mut self) -> Result<(), Failure> {
+        Ok(self.files.hold_output()?)
     }
 }

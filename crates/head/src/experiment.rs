@@ -1,5 +1,6 @@
 //! One experiment in the head: its machine, its files, its watchers. Its trials are runs; what concerns all runs is the head's.
 
+mod keeping;
 mod names;
 mod records;
 mod talking;
@@ -19,6 +20,7 @@ use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, Resources, RunId, RunSpec, RunStatus, TrialSpec, Value, count, verb,
 };
 
+use self::keeping::Keeping;
 use self::names::{Directories, Names, leaves, policy_line};
 use self::records::line_of;
 use self::waiting::Waiting;
@@ -31,8 +33,10 @@ pub(crate) use self::talking::answer_of;
 
 /// Watchers that do not want every report are told of a trial's last one this often.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
-/// How often the owner's record is renewed.
-pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(10);
+/// How often its files are looked after.
+pub(crate) const UPKEEP_EVERY: Duration = Duration::from_secs(2);
+/// How often the owner's record is renewed: each so many times.
+const RENEW_EACH: u32 = 5;
 
 /// A trial as the head knows it, beyond what the machine does.
 struct Known {
@@ -46,6 +50,8 @@ struct Known {
     /// A checkpoint of another trial is being copied to it; what is to be done then.
     adopting: bool,
     waits_for_adoption: Option<(Option<Resources>, u64)>,
+    /// What it was submitted with last, where that has to be done again.
+    submitted: (Option<Resources>, u64),
     last_progress: Option<Duration>,
     /// A report that came too soon after the one before to be told.
     untold: Option<v1::Progress>,
@@ -81,7 +87,11 @@ pub(crate) struct ExperimentRun {
     last_round: bool,
     /// While the files do not say its end: when it ended, in Unix time and by the head's clock.
     closing: Option<(f64, Duration)>,
+    /// Since when only storage elsewhere is behind.
+    last_round_since: Option<Duration>,
     refusals: Refusals,
+    keeping: Keeping,
+    upkeeps: u32,
     pub location: String,
     /// With which the ids of its trials begin.
     prefix: String,
@@ -125,7 +135,10 @@ impl ExperimentRun {
             ending: None,
             last_round: false,
             closing: None,
+            last_round_since: None,
             refusals: Refusals::default(),
+            keeping: Keeping::default(),
+            upkeeps: 0,
             prefix,
             trials: Vec::new(),
             directories: Directories::default(),
@@ -144,6 +157,9 @@ impl ExperimentRun {
             let lost = opened.unreadable as u64;
             let (lines, were) = (count(lost, "line"), verb(lost, "was", "were"));
             run.warn(format!("{lines} of `trials.jsonl` could not be read, and {were} left out"));
+        }
+        for text in opened.rescued {
+            run.warn(text);
         }
         for directory in &opened.directories {
             run.directories.reserve(directory.trim_end_matches('/'));
@@ -375,9 +391,7 @@ impl ExperimentRun {
             ExperimentEvent::RunEnded { trial, .. } => drop(self.waiting.end(*trial)),
             ExperimentEvent::Refused { trial, .. } => {
                 self.waiting.end(*trial);
-                if let Some(run) = self.trials[trial.0 as usize].run.take() {
-                    self.live.remove(&run);
-                }
+                self.forget_run(*trial);
             }
             _ => {}
         }
@@ -518,6 +532,7 @@ impl ExperimentRun {
     fn submit(&mut self, trial: TrialId, resources: Option<Resources>, free: u64) {
         let known = &mut self.trials[trial.0 as usize];
         known.ended = None;
+        known.submitted = (resources.clone(), free);
         let names = &known.names;
         let spec = RunSpec {
             name: names.directory.clone(),
@@ -634,16 +649,23 @@ impl ExperimentRun {
             Some(Kind::Ended(ended)) => {
                 self.tell_progress(trial, outside.clock());
                 let known = &mut self.trials[trial.0 as usize];
-                if let Some(run) = known.run.take() {
-                    self.live.remove(&run);
-                    known.last_run = Some(run);
-                }
+                known.last_run = known.run.clone().or(known.last_run.take());
+                self.forget_run(trial);
+                let known = &mut self.trials[trial.0 as usize];
                 let newest = ended.checkpoints.iter().max_by_key(|checkpoint| checkpoint.iteration);
                 if let Some(newest) = newest {
                     known.checkpoint = newest.path.rsplit('/').next().map(str::to_owned);
                 }
                 if let Some(metrics) = ended.metrics.clone().filter(|metrics| !metrics.entries.is_empty()) {
                     known.last = metrics.into();
+                }
+                let failure = ended.failure.clone().map(Failure::from).filter(|_| ended.status == "failed");
+                if let Some(failure) = failure.filter(|failure| self.is_storage_lost(failure, outside.now())) {
+                    self.tell_state(trial, TrialState::Pending.word(), &failure.message);
+                    return Some(ExperimentEvent::Broken {
+                        trial: Some(trial),
+                        failure: self.storage_failure(failure),
+                    });
                 }
                 let end = match ended.status.as_str() {
                     "finished" => RunEnd::Finished,
@@ -725,12 +747,17 @@ impl ExperimentRun {
             return;
         }
         self.tell_what_is_untold(outside.clock());
+        outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
+        self.restore_files();
+        self.upkeeps = self.upkeeps.wrapping_add(1);
+        if !self.upkeeps.is_multiple_of(RENEW_EACH) {
+            return;
+        }
         let renewed = self.disk.renew(outside.now());
         self.written(&renewed);
         if let Some(mirror) = self.mirror.take_if(|mirror| mirror.is_due()) {
             outside.mirror(self.id.clone(), mirror);
         }
-        outside.set_upkeep_timer(self.id.clone(), UPKEEP_EVERY);
     }
 
     pub fn summary(&self) -> v1::RunSummary {
@@ -751,10 +778,11 @@ impl ExperimentRun {
         self.status = match &end {
             ExperimentEnd::Finished(_) => RunStatus::Finished,
             ExperimentEnd::Stopped(_) => RunStatus::Aborted,
-            ExperimentEnd::Failed(_) => RunStatus::Failed,
+            ExperimentEnd::Failed(_) | ExperimentEnd::Broken(_) => RunStatus::Failed,
         };
         let failure = match &end {
             ExperimentEnd::Failed(reason) => Some(Failure::new(ErrorCode::InvalidConfig, reason.clone()).into()),
+            ExperimentEnd::Broken(failure) => Some(failure.clone().into()),
             _ => None,
         };
         self.ending = Some(v1::RunEnded {
@@ -766,7 +794,9 @@ impl ExperimentRun {
             ..Default::default()
         });
         self.wishes.push(Wish::DropPool);
-        self.closing = Some((outside.now(), outside.clock()));
+        // What was waited for already is not waited for again.
+        let waited = if matches!(end, ExperimentEnd::Broken(_)) { deadline() } else { Duration::ZERO };
+        self.closing = Some((outside.now(), outside.clock().saturating_sub(waited)));
         self.close(outside);
     }
 
@@ -774,12 +804,18 @@ impl ExperimentRun {
     fn close(&mut self, outside: &mut dyn Outside) {
         let (Some((at, since)), Some(ending)) = (self.closing, &self.ending) else { return };
         let word = if self.status == RunStatus::Aborted { "stopped" } else { self.status.name() };
-        let ended = self.disk.end(word, &ending.headline, at);
+        let headline = ending.headline.clone();
+        self.restore_files();
+        let ended = self.disk.end(word, &headline, at);
         self.written(&ended);
         if ended.is_err() && outside.clock().saturating_sub(since) < deadline() {
             return outside.set_retry_timer(self.id.clone(), RETRY);
         }
+        if ended.is_err() {
+            self.disk.abandon();
+        }
         self.closing = None;
+        self.last_round_since = Some(outside.clock());
         let elsewhere = self.storage.take().is_some_and(|storage| storage.local_path().is_none());
         match self.mirror.take() {
             Some(mirror) => self.begin_last_round(mirror, outside),
@@ -787,10 +823,6 @@ impl ExperimentRun {
             None if elsewhere => {}
             None => self.tell_ending(),
         }
-    }
-
-    pub fn on_retry_timer(&mut self, outside: &mut dyn Outside) {
-        self.close(outside);
     }
 
     fn begin_last_round(&mut self, mirror: Mirror, outside: &mut dyn Outside) {
@@ -807,8 +839,14 @@ impl ExperimentRun {
         } else if !self.last_round {
             self.begin_last_round(mirror, outside);
         } else {
-            if result.is_ok() {
-                mirror.remove_local();
+            let waited = self.last_round_since.map_or(Duration::ZERO, |since| outside.clock().saturating_sub(since));
+            match result {
+                Ok(()) => mirror.remove_local(),
+                Err(_) if waited < deadline() => {
+                    self.mirror = Some(mirror);
+                    return outside.set_retry_timer(self.id.clone(), RETRY);
+                }
+                Err(_) => {}
             }
             self.tell_ending();
         }
@@ -832,6 +870,7 @@ impl Known {
             last_run: None,
             adopting: false,
             waits_for_adoption: None,
+            submitted: (None, 0),
             last_progress: None,
             untold: None,
             last: Metrics::default(),

@@ -206,6 +206,7 @@ impl Head {
             }
         };
         let set_aside = opened.checkpoints.set_aside.clone();
+        let rescued = std::mem::take(&mut opened.rescued);
         let earlier =
             Earlier { differences: std::mem::take(&mut opened.differences), attempts: opened.history.next_attempt };
         let mut run = Run::new(id.clone(), spec, request, opened, budget, now);
@@ -216,7 +217,7 @@ impl Head {
                 &mut *self.outside,
             );
         }
-        run.opened(earlier, set_aside, lost, &mut *self.outside);
+        run.opened(earlier, set_aside, rescued, lost, &mut *self.outside);
         if let Some(until) = run.free_at() {
             let after = until.saturating_sub(now.1);
             self.outside.set_lease_timer(id.clone(), after);
@@ -228,7 +229,7 @@ impl Head {
                 let _ = reply.send(Ok(v1::RunReply { run_id: id.as_str().to_owned(), path, name }));
             }
             Asker::Run(of) => run.checks_for = Some(of),
-            Asker::Trial(..) => {}
+            Asker::Trial(experiment, _) => self.on_trial_opened(&experiment),
         }
         self.runs.insert(id.clone(), run);
         if unwanted {
@@ -441,8 +442,11 @@ impl Head {
             run.on_retry_timer(&mut *self.outside);
             self.after(id);
         } else if let Some(experiment) = self.experiments.get_mut(id) {
-            experiment.on_retry_timer(&mut *self.outside);
+            let events = experiment.on_retry_timer(&mut *self.outside);
             self.grant_wishes(id);
+            for event in events {
+                self.tell_experiment(id, event);
+            }
         }
     }
 
@@ -555,10 +559,14 @@ impl Head {
             let (experiment, number) = (RunId::new(trial.spec.experiment.clone()), trial.spec.number);
             let events = std::mem::take(&mut trial.outbox);
             let checkpoints = run.saving.count() as u64;
+            let disk = trial.disk.take();
             if run.ended {
                 // Its room is there for the next one before the experiment hears of the end.
                 self.runs.remove(id);
                 self.give_back(id);
+            }
+            if let (Some(disk), Some(experiment)) = (disk, self.experiments.get_mut(&experiment)) {
+                experiment.hold(disk);
             }
             if !events.is_empty() {
                 self.pass_on(&experiment, number, events, checkpoints);

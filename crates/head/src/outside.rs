@@ -76,6 +76,8 @@ pub struct ExperimentOpened {
     pub differences: Differences,
     /// So many trials come from another space or searcher.
     pub made_before: u64,
+    /// What became of reports of trials that an earlier head could not store, in sentences.
+    pub rescued: Vec<String>,
     /// All directories in its place, whichever experiment they come from.
     pub directories: Vec<String>,
     pub disk: Box<dyn ExperimentDisk>,
@@ -106,6 +108,12 @@ pub trait ExperimentDisk: Send {
     fn end(&mut self, status: &str, reason: &str, at: f64) -> Result<(), Failure>;
     /// What somebody should know of the files, since the last time.
     fn take_warnings(&mut self) -> Vec<String>;
+    /// Whether its directory is the one that it was.
+    fn is_in_place(&self) -> bool;
+    /// Makes files again that were moved or removed since the last time; true where there were any.
+    fn restore(&mut self) -> Result<bool, Failure>;
+    /// Its end could not be written: what its files say of their owner is not so.
+    fn abandon(&mut self);
 }
 
 /// What the ranks have brought, to become one checkpoint.
@@ -203,6 +211,8 @@ pub struct RunOpened {
     pub mirror: Option<Mirror>,
     /// In what the request differs from the one that the run was started with.
     pub differences: Differences,
+    /// What became of reports that an earlier start could not store, in sentences.
+    pub rescued: Vec<String>,
 }
 
 /// The checkpoints of a run as its storage has them.
@@ -254,6 +264,10 @@ pub trait RunDisk: Send {
     fn end(&mut self, status: RunStatus, at: f64, error: Option<(String, serde_json::Value)>) -> Result<(), Failure>;
     /// Copies everything that was reported, written or not, to a directory where there is room.
     fn rescue(&mut self) -> Result<PathBuf, Failure>;
+    /// Whether its directory is the one that it was.
+    fn is_in_place(&self) -> bool;
+    /// The run has ended, and its files are to be made again where its directory comes back.
+    fn hold(&mut self) -> Result<(), Failure>;
 }
 
 /// The files of a run that has ended: everything has been written.
@@ -298,5 +312,13 @@ impl RunDisk for Closed {
 
     fn rescue(&mut self) -> Result<PathBuf, Failure> {
         Err(Failure::new(ErrorCode::Internal, "the files of this run are closed"))
+    }
+
+    fn is_in_place(&self) -> bool {
+        true
+    }
+
+    fn hold(&mut self) -> Result<(), Failure> {
+        Ok(())
     }
 }

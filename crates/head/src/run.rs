@@ -206,6 +206,7 @@ impl Run {
         &mut self,
         earlier: Earlier,
         set_aside: Vec<(String, String)>,
+        rescued: Vec<String>,
         lost: Option<Restart>,
         outside: &mut dyn Outside,
     ) {
@@ -215,6 +216,10 @@ impl Run {
             self.tell_restart(restart, outside);
         }
         self.tell_set_aside(set_aside, outside);
+        for text in rescued {
+            self.journal("Rescued".into(), text.clone(), Vec::new(), outside);
+            self.publish(v1::Warning { text }, outside);
+        }
         if self.last.is_none() && self.trial.is_none() && self.reports > 0 {
             let text = format!("`result.json` lacks the {} reports before: it was emptied or removed", self.reports);
             self.publish(v1::Warning { text }, outside);

@@ -241,4 +241,10 @@ impl RunDisk for FusedRun {
         self.burn();
         self.real.rescue()
     }
+    fn is_in_place(&self) -> bool {
+        self.real.is_in_place()
+    }
+    fn hold(&mut self) -> Result<(), Failure> {
+        self.real.hold()
+    }
 }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::append::{self, AppendFile};
 use crate::error::StoreError;
+use crate::local::Place;
 use crate::owner::Owner;
 use crate::python_json::parse_object;
 use crate::regular;
@@ -151,6 +152,7 @@ pub struct ExperimentFiles {
     trials: append::Lines,
     kept: Kept,
     warnings: Vec<String>,
+    place: Place,
 }
 
 /// The lines of `trials.jsonl`, for the case that somebody cuts it: FILES-1. Of a long search without what its scheduler was told, which
@@ -243,10 +245,16 @@ impl ExperimentFiles {
         }
         let kept = Kept::new(std::mem::take(&mut lines.text), MOST_KEPT);
         let trials = append::Lines::open(path)?;
-        let mut files = Self { directory: directory.to_owned(), record, trials, kept, warnings };
+        let place = Place::of(directory);
+        let mut files = Self { directory: directory.to_owned(), record, trials, kept, warnings, place };
         files.write_record()?;
         files.append(&begins);
         Ok((files, lines))
+    }
+
+    /// Writes down that an experiment has failed whose owner could not.
+    pub fn close(directory: &Path, record: ExperimentRecord) -> Result<(), StoreError> {
+        write_record(directory, &ExperimentRecord { status: "failed".to_owned(), ..record })
     }
 
     /// Replaces the lines by these, as a whole.
@@ -335,8 +343,22 @@ impl ExperimentFiles {
         regular::replace(&path, &text).map_err(StoreError::io("write", &path))
     }
 
+    /// Whether it is the directory that it was when the experiment was opened.
+    pub fn is_in_place(&self) -> bool {
+        self.place.is_in_place()
+    }
+
+    /// Makes the files again where they were moved or removed; true where they had to be.
+    pub fn restore(&mut self) -> Result<bool, StoreError> {
+        let restored = self.trials.restore()?;
+        let is_gone = !self.directory.join(EXPERIMENT).exists();
+        if restored || is_gone {
+            self.write_record()?;
+        }
+        Ok(restored || is_gone)
+    }
+
     pub fn renew(&mut self, now: f64) -> Result<(), StoreError> {
-        self.trials.restore()?;
         self.record.renewed = now;
         self.write_record()
     }

@@ -44,6 +44,27 @@ pub fn free_space(path: &Path) -> Option<u64> {
     Some(status.blocks_available() as u64 * status.fragment_size() as u64)
 }
 
+/// A directory, and whether another one has its name now: it was moved away, or something was mounted there.
+pub(crate) struct Place {
+    path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+impl Place {
+    pub fn of(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: identity(path) }
+    }
+
+    pub fn is_in_place(&self) -> bool {
+        identity(&self.path) == self.identity
+    }
+}
+
+/// Device and inode.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
 pub(crate) fn walk(root: &Path) -> Result<Tree, StoreError> {
     let mut tree = Tree::default();
     let mut open = vec![String::new()];

@@ -11,6 +11,7 @@ use carril_types::{Metrics, Rank, Value, count, verb, write_json};
 use crate::append::{AppendFile, Lines};
 use crate::csv::CsvFile;
 use crate::error::StoreError;
+use crate::local;
 use crate::owner::hostname;
 use crate::tensorboard;
 
@@ -23,6 +24,8 @@ pub struct ReportFiles {
     events: Option<AppendFile>,
     events_path: PathBuf,
     events_buffer: Vec<u8>,
+    /// Of a run that has ended, where its directory may come back.
+    output: Vec<AppendFile>,
     /// Of a trial: told to TensorBoard with the first report.
     parameters: Option<Metrics>,
     /// `, "config": {…}` as it ends every line of `result.json`, written out once.
@@ -43,6 +46,7 @@ impl ReportFiles {
             events: None,
             events_path: tensorboard::file_name(directory, now as u64, &hostname()),
             events_buffer: Vec::new(),
+            output: Vec::new(),
             parameters: None,
             config: format!(", {}", &text[1..]),
         })
@@ -115,10 +119,19 @@ impl ReportFiles {
         for lines in self.ranks.iter_mut().flatten() {
             restored |= lines.restore()?;
         }
-        if let Some(events) = &mut self.events {
-            restored |= events.restore()?;
+        for file in self.events.iter_mut().chain(&mut self.output) {
+            restored |= file.restore()?;
         }
         Ok(restored)
+    }
+
+    /// Holds the output of the ranks open too, which others have written, so that `restore` makes it again.
+    pub fn hold_output(&mut self) -> Result<(), StoreError> {
+        let (_, files) = local::level(&self.ranks_directory)?;
+        let logs = files.into_iter().filter(|name| name.ends_with(".log"));
+        self.output =
+            logs.map(|name| AppendFile::open_binary(&self.ranks_directory.join(name))).collect::<Result<_, _>>()?;
+        Ok(())
     }
 
     /// What somebody has cut off files since the last time: those reports are in no file any more.

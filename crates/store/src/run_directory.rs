@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::differences::write_params;
 use crate::error::StoreError;
+use crate::local::Place;
 use crate::owner::Owner;
 use crate::regular;
 use crate::storage::Storage;
@@ -77,6 +78,7 @@ pub struct RunDirectory {
     record: RunRecord,
     /// `run.json` does not say yet what the record does.
     behind: bool,
+    place: Place,
 }
 
 impl RunDirectory {
@@ -93,7 +95,7 @@ impl RunDirectory {
             fs::create_dir_all(parent).map_err(StoreError::io("make", parent))?;
         }
         match fs::create_dir(path) {
-            Ok(()) if is_trial => return Ok(Self { path: path.to_owned(), record, behind: false }),
+            Ok(()) if is_trial => return Ok(Self::new(path, record, false)),
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 // Of a trial the experiment knows what is needed: a record that is missing or damaged is written again.
@@ -105,7 +107,7 @@ impl RunDirectory {
             }
             Err(source) => return Err(StoreError::Io { what: "make", path: path.to_owned(), source }),
         }
-        let mut directory = Self { path: path.to_owned(), record, behind: true };
+        let mut directory = Self::new(path, record, true);
         for name in ["error.txt", "error.json"] {
             let _ = fs::remove_file(path.join(name));
         }
@@ -113,13 +115,28 @@ impl RunDirectory {
         Ok(directory)
     }
 
+    fn new(path: &Path, record: RunRecord, behind: bool) -> Self {
+        Self { path: path.to_owned(), record, behind, place: Place::of(path) }
+    }
+
+    /// Whether it is the directory that it was when the run was opened.
+    pub fn is_in_place(&self) -> bool {
+        self.place.is_in_place()
+    }
+
     /// Writes down that a run has failed whose owner could not.
     pub fn close(path: &Path, record: RunRecord) -> Result<(), StoreError> {
-        Self { path: path.to_owned(), record, behind: true }.set_status(RunStatus::Failed, None)
+        Self::new(path, record, true).set_status(RunStatus::Failed, None)
     }
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Into another directory, as it would stand in this one.
+    pub fn copy_record(&self, directory: &Path, status: RunStatus, ended: f64) -> Result<(), StoreError> {
+        let record = RunRecord { status, ended: Some(ended), ..self.record.clone() };
+        Self::new(directory, record, true).write_record()
     }
 
     pub fn run_id(&self) -> &str {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril._internal import cells, driver, spec
 from carril._internal.pickling import dump_call, dumps
-from carril.exceptions import CarrilError, ConfigError, ConnectionLostError, InternalError, TrainingFailedError, kind_of
+from carril.exceptions import CarrilError, ConfigError, ConnectionLostError, InternalError, from_failure, kind_of
 from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.tune import _plan, _trainers
@@ -285,8 +285,11 @@ class _Watch(Follower):
             raise InternalError("the head has told no end of the experiment")
         if ended["status"] not in ("finished", "failed"):
             raise self._stopped(ended)
-        if ended["status"] == "failed" and not self._plan.run_config.failure_config.fail_fast:
-            raise _failure(ended)
+        if ended["status"] == "failed":
+            failure = _failure(ended)
+            # With `fail_fast` a trial that failed is in the results; what all trials need is not one of them.
+            if failure.origin == "infrastructure" or not self._plan.run_config.failure_config.fail_fast:
+                raise failure
         grid = self._grid()
         if self._plan.run_config.failure_config.fail_fast == "raise" and grid.errors:
             raise grid.errors[0]
@@ -321,7 +324,10 @@ def _longest(plan: "Plan") -> float | None:
     return min((float(limit) for limit in limits if isinstance(limit, (int, float))), default=None)
 
 
-def _failure(ended: dict[str, Any]) -> TrainingFailedError:
+def _failure(ended: dict[str, Any]) -> CarrilError:
     from carril.tune.error import TuneError
 
+    failure = ended["failure"] or {}
+    if failure.get("origin") == "infrastructure":
+        return from_failure(**{name: failure[name] for name in ("code", "origin", "retryable", "message", "hints")})
     return TuneError(ended["headline"])

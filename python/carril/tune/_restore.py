@@ -14,6 +14,7 @@ import io
 import os
 import pickle
 import pickletools
+import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from carril._internal.pickling import dumps, loads
@@ -91,7 +92,20 @@ def is_restorable(path: "str | os.PathLike[str]", storage_filesystem: Any = None
 
 
 def keep(plan: "Plan", path: str) -> None:
-    """Puts `tuner.pkl` into an experiment's directory. Others cannot read it: it may hold secrets."""
+    """Puts `tuner.pkl` into an experiment's directory. Others cannot read it: it may hold secrets.
+
+    A disk that is full is no reason to give up a search that has begun: `fit()` resumes it without the file.
+    """
+    try:
+        _write(plan, path)
+    except OSError as error:
+        warnings.warn(
+            f"`{joined(path, FILE)}` cannot be written: {error}; `Tuner.restore` will ask for what it holds",
+            stacklevel=2,
+        )
+
+
+def _write(plan: "Plan", path: str) -> None:
     if is_uri(path) or plan.run_config.storage_filesystem is not None:
         place(path, plan.run_config.storage_filesystem).write(FILE, pickled(plan))
         return

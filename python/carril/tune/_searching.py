@@ -24,6 +24,8 @@ _STATE = "searcher-state.json"
 _PICKLES = ("searcher-state-0.pkl", "searcher-state-1.pkl")
 # A searcher is saved after so many times the time that it took to save it.
 _SPARING = 20
+# And after so long again where the disk refused it.
+_AGAIN_S = 5.0
 
 
 class Suggested(NamedTuple):
@@ -60,6 +62,7 @@ class Searching:
         # Trials of an earlier driver that the searcher does not know, by their configs.
         self._unknown: dict[str, list[StoredTrial]] = {}
         self._next_save = 0.0
+        self._failed = False
         self._saves = 0
 
     def id_of(self, number: int) -> str | None:
@@ -186,13 +189,19 @@ class Searching:
                 json.dump({"state": name, **self._state()}, file)
             os.replace(f"{target}.part", target)
         except Exception as error:
-            self._next_save = float("inf")
+            # A disk that is full may have room later; what cannot be pickled never can.
+            again = _AGAIN_S if isinstance(error, OSError) else float("inf")
+            self._next_save = time.monotonic() + again
+            if self._failed:
+                return
+            self._failed = True
             self._warn(
                 f"`{type(self._searcher).__name__}` cannot be saved, and will know less if the experiment has to go on: "
                 f"{type(error).__name__}: {error}"
             )
             return
         self._saves += 1
+        self._failed = False
         self._next_save = time.monotonic() + _SPARING * (time.monotonic() - began)
 
     def _state(self) -> dict[str, Any]:

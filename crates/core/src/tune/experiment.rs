@@ -5,6 +5,7 @@
 //! EXP-2: every report that could change something is decided on before the trial goes on; the others are known beforehand (`free`).
 //! EXP-3: a trial ends once, with one reason. One that was cut off with the experiment (an interrupt, a time budget, a stopper of the
 //!   whole, a failure) has not ended: the next head resumes it.
+//!   So is one that could not begin or end because what all need is gone (the storage): that is no trial's failure.
 //! EXP-4: scheduler and searcher hear of the same events in the same order when the records are replayed.
 //! EXP-5: an experiment ends when nothing runs, nothing waits, and the searcher has no more; it never waits for nothing.
 //! EXP-6: that a metric is missing is decided when nothing that runs could still report it: beside a trial that reported other things
@@ -19,7 +20,7 @@ mod restoring;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carril_types::{Metrics, Resources, Value, near, write_json};
+use carril_types::{Failure, Metrics, Resources, Value, near, write_json};
 
 pub use self::events::{
     Answer, EndedTrial, ExperimentCommand, ExperimentEnd, ExperimentEvent, Judged, Question, Record, RunEnd, Verdict,
@@ -205,12 +206,18 @@ impl Experiment {
             ExperimentEvent::Refused { trial, reason } => self.on_refused(trial, reason, &mut out),
             ExperimentEvent::Reported { trial, number, result } => self.on_reported(trial, number, result, &mut out),
             ExperimentEvent::RunEnded { trial, end } => self.on_run_ended(trial, end, &mut out),
+            ExperimentEvent::Broken { trial, failure } => self.on_broken(trial, failure, &mut out),
             ExperimentEvent::StopRequested { reason } => self.end_by(ExperimentEnd::Stopped(reason), &mut out),
             ExperimentEvent::EnoughSeen { reason } => self.end_by(ExperimentEnd::Finished(reason), &mut out),
         }
         self.carry_out_orders(&mut out);
         self.fill(&mut out);
         out
+    }
+
+    /// It ends as soon as nothing runs.
+    pub fn is_ending(&self) -> bool {
+        self.ending.is_some()
     }
 
     pub fn config(&self, trial: TrialId) -> &Metrics {
@@ -254,13 +261,32 @@ impl Experiment {
         self.submitted.remove(&trial);
         // It may have had room, and only its files could not be opened: no run of it will end.
         self.live.remove(&trial);
-        self.fail_trial(trial, reason, out);
+        if self.ending.is_some() {
+            self.trial(trial).state = State::Unfinished;
+        } else {
+            self.fail_trial(trial, reason, out);
+        }
     }
 
-    fn on_run_ended(&mut self, trial: TrialId, end: RunEnd, out: &mut Out) {
+    fn on_broken(&mut self, trial: Option<TrialId>, failure: Failure, out: &mut Out) {
+        if let Some(trial) = trial {
+            self.leave(trial);
+            if self.trial(trial).state != State::Ended {
+                self.trial(trial).state = State::Unfinished;
+            }
+        }
+        self.end_by(ExperimentEnd::Broken(failure), out);
+    }
+
+    /// Nothing of it runs, and what was asked about it need not be answered.
+    fn leave(&mut self, trial: TrialId) {
         self.submitted.remove(&trial);
         self.live.remove(&trial);
         self.questions.retain(|_, about| !matches!(about, Question::Judge { trial: judged, .. } if *judged == trial));
+    }
+
+    fn on_run_ended(&mut self, trial: TrialId, end: RunEnd, out: &mut Out) {
+        self.leave(trial);
         let is_cut_off = self.ending.is_some();
         let state = self.trial(trial).state.clone();
         match (state, end) {

@@ -185,8 +185,17 @@ impl Head {
         self.on_trial_placed(id, trial);
     }
 
+    pub(super) fn on_trial_opened(&mut self, id: &RunId) {
+        if let Some(experiment) = self.experiments.get_mut(id) {
+            experiment.on_opened();
+        }
+    }
+
     pub(super) fn on_trial_refused(&mut self, id: &RunId, trial: TrialId, failure: Failure) {
-        self.tell_experiment(id, ExperimentEvent::Refused { trial, reason: failure.message });
+        let Some(experiment) = self.experiments.get_mut(id) else { return };
+        if let Some(event) = experiment.on_refused(trial, failure, &mut *self.outside) {
+            self.tell_experiment(id, event);
+        }
     }
 
     /// What the run of a trial has to tell.

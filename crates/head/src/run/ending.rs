@@ -10,7 +10,7 @@ use carril_types::{Failure, RunStatus, Value, WorkerCommand};
 
 use super::Run;
 use crate::mirror::Mirror;
-use crate::outside::{Closed, Outside};
+use crate::outside::{Closed, Outside, RunDisk};
 use crate::words::error_files;
 
 /// How often the run's files are looked after.
@@ -137,8 +137,11 @@ impl Run {
     pub(super) fn tell_ending(&mut self, outside: &mut dyn Outside) {
         let Some(ending) = self.ending.take() else { return };
         self.ended = true;
-        self.disk = Box::new(Closed);
-        self.storage = None;
+        let disk: Box<dyn RunDisk> = std::mem::replace(&mut self.disk, Box::new(Closed));
+        let storage = self.storage.take();
+        if let Some(trial) = &mut self.trial {
+            trial.disk = Some(disk).filter(|_| storage.is_some_and(|storage| storage.local_path().is_some()));
+        }
         self.drop_checkpoint(None, outside);
         self.let_go();
         if self.checks_for.is_some() {

@@ -5,7 +5,7 @@ use carril_proto::v1;
 use carril_types::{Rank, TrialSpec, Value};
 
 use super::Run;
-use crate::outside::Outside;
+use crate::outside::{Outside, RunDisk};
 
 /// What a rank waits for after a report.
 pub(super) const DECISION: &str = "decision";
@@ -21,12 +21,22 @@ pub(crate) struct Trial {
     waiting: Vec<(Rank, u64)>,
     /// The experiment's watcher is behind: nothing is taken from the agent until it has caught up.
     pub held: bool,
+    /// Its files, once it has ended, on a local path.
+    pub disk: Option<Box<dyn RunDisk>>,
 }
 
 impl Trial {
     pub fn new(spec: TrialSpec) -> Self {
         let free = spec.free;
-        Self { spec, outbox: Vec::new(), decided: (0, Verdict::Continue), free, waiting: Vec::new(), held: false }
+        Self {
+            spec,
+            outbox: Vec::new(),
+            decided: (0, Verdict::Continue),
+            free,
+            waiting: Vec::new(),
+            held: false,
+            disk: None,
+        }
     }
 }
 

@@ -152,6 +152,12 @@ impl RunDisk for FaultyRun {
     fn rescue(&mut self) -> Result<PathBuf, Failure> {
         self.real.rescue()
     }
+    fn is_in_place(&self) -> bool {
+        self.real.is_in_place()
+    }
+    fn hold(&mut self) -> Result<(), Failure> {
+        self.real.hold()
+    }
 }
 
 /// A head, two nodes of one CPU each, and one run with a rank on each of them.

@@ -1,6 +1,6 @@
 //! What an experiment is told, what it wants done, what it asks of the driver, and what is written down.
 
-use carril_types::{Metrics, Resources};
+use carril_types::{Failure, Metrics, Resources};
 
 use crate::tune::TrialId;
 use crate::tune::scheduler::{Path, Policy};
@@ -30,6 +30,11 @@ pub enum ExperimentEvent {
     RunEnded {
         trial: TrialId,
         end: RunEnd,
+    },
+    /// What every trial needs is gone, such as the storage. The trial could not begin, or its end not be written, for that.
+    Broken {
+        trial: Option<TrialId>,
+        failure: Failure,
     },
     /// Somebody wants the end; what runs is unfinished.
     StopRequested {
@@ -220,12 +225,14 @@ pub enum ExperimentEnd {
     Finished(String),
     Stopped(String),
     Failed(String),
+    Broken(Failure),
 }
 
 impl ExperimentEnd {
     pub fn reason(&self) -> &str {
         match self {
             ExperimentEnd::Finished(reason) | ExperimentEnd::Stopped(reason) | ExperimentEnd::Failed(reason) => reason,
+            ExperimentEnd::Broken(failure) => &failure.message,
         }
     }
 }
