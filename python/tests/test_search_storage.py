@@ -1,4 +1,4 @@
-"""Searches whose storage goes and comes back (KEEP-1), or takes nothing (KEEP-2).
+"""Searches whose storage goes and comes back (KEEP-1), or takes nothing (KEEP-2); and a runtime directory that somebody removes.
 
 How a disk is made full is said in `test_full_disk.py`.
 """
@@ -15,6 +15,7 @@ from runs import fit, lines
 
 import carril
 from carril import tune
+from carril._internal import driver
 from carril.exceptions import StorageError
 from carril.train import ControllerError, RunConfig
 from carril.tune import TuneConfig, Tuner
@@ -194,3 +195,59 @@ def test_what_a_run_could_not_store_is_taken_in_by_the_next_fit(
     assert [row["step"] for row in lines(storage / "run" / "result.json")] == [0, 1, 2, 0, 1, 2]
     assert len((storage / "run" / "progress.csv").read_text().splitlines()) == 7
     assert TAKEN_IN.search(capsys.readouterr().out)
+
+
+REMOVED = r"the runtime directory `.*` was removed while it was in use"
+
+
+@pytest.mark.usefixtures("own_head")
+def test_a_runtime_directory_that_is_removed_ends_a_run_which_the_next_fit_resumes(storage: Path) -> None:
+    def function(config: dict[str, Any]) -> int:
+        import os
+        import shutil
+        import time
+
+        from carril import train
+
+        latest = train.get_checkpoint()
+        if latest is not None:
+            return int(latest.to_dict()["step"])
+        train.report({"step": 0}, checkpoint=train.Checkpoint.from_dict({"step": 7}))
+        assert train.get_checkpoint() is not None  # it is stored
+        if train.get_context().get_world_rank() == 0:
+            shutil.rmtree(config["directory"], ignore_errors=True)
+        while os.getppid() > 1:
+            time.sleep(0.01)
+        return -1
+
+    carril.init(num_cpus=2)
+    config = {"directory": driver.ensure_client().directory}
+    with pytest.raises(ControllerError, match=REMOVED):
+        fit(function, storage, workers=2, config=config, name="run")
+    assert [row["step"] for row in lines(storage / "run" / "result.json")] == [0]
+    assert json.loads((storage / "run" / "run.json").read_text())["status"] == "failed"
+    assert fit(function, storage, workers=2, config=config, name="run").return_value == 7
+
+
+@pytest.mark.usefixtures("own_head")
+def test_a_runtime_directory_that_is_removed_ends_a_search_which_the_next_fit_resumes(storage: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        import os
+        import shutil
+        import time
+
+        from carril import tune
+
+        tune.report({"loss": 1.0, "step": 0})
+        if config["x"] == 1 and os.path.exists(config["directory"]):
+            shutil.rmtree(config["directory"], ignore_errors=True)
+            while os.getppid() > 1:
+                time.sleep(0.01)
+
+    carril.init(num_cpus=2)
+    directory = driver.ensure_client().directory
+    with pytest.raises(StorageError, match=REMOVED):
+        search(storage, train, trials=4, directory=directory)
+    assert not [trial for trial in read_experiment(str(storage / "search")).trials if trial.error]
+    grid = search(storage, train, trials=4, directory=directory)
+    assert len(grid) == 4 and not grid.errors

@@ -113,6 +113,11 @@ impl State {
             Some(runtime) => runtime.handle().clone(),
             None => self.runtime.insert(new_runtime()?).handle().clone(),
         };
+        // Something has cleaned up the temporary files: that head can start nothing any more.
+        if let Some(mut head) = self.head.take_if(|head| !Path::new(&head.process.socket).exists()) {
+            let _ = head.process.child.kill();
+            let _ = head.process.child.wait();
+        }
         let client = match &self.head {
             Some(head) => head.client.clone(),
             None => {

@@ -400,6 +400,21 @@ impl Head {
         Ok(())
     }
 
+    /// What all runs need is gone: each ends with that cause, and with what it has.
+    pub fn break_all(&mut self, failure: &Failure) {
+        let experiments = self.experiments.values().filter(|one| !one.ended).map(|one| one.id.clone());
+        for id in experiments.collect::<Vec<_>>() {
+            self.tell_experiment(&id, ExperimentEvent::Broken { trial: None, failure: failure.clone() });
+        }
+        let runs = self.runs.values().filter(|run| !run.ended && run.trial.is_none()).map(|run| run.id.clone());
+        for id in runs.collect::<Vec<_>>() {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.decide(Event::Broken(failure.clone()), &mut *self.outside);
+            }
+            self.after(&id);
+        }
+    }
+
     /// Ends every run; true when none is left.
     pub fn stop_all(&mut self, reason: &str, force: bool) -> bool {
         let experiments = self.experiments.values().filter(|one| !one.ended).map(|one| one.id.clone());

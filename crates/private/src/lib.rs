@@ -31,6 +31,8 @@ use tonic::transport::Server;
 
 /// How long the runs may take to end in order before they are killed.
 const ORDER: Duration = Duration::from_millis(500);
+/// How often it is looked whether the directory is there.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Runs them in this process until the driver with this pid ends, or until it is asked to end.
 pub fn run(driver: u32, limits: Limits) -> ExitCode {
@@ -93,11 +95,27 @@ async fn serve(driver: u32, limits: Limits) -> Result<(), Failure> {
         _ = driver_end => {}
         _ = asked.wait_for(|asked| *asked) => {}
         _ = signals.until_ended(&head, &agent) => {}
+        _ = watch_directory(directory.path(), &head) => {}
     }
     end_in_order(&head, &agent).await;
     // Before the directory goes: a zygote that has just been started would put its socket there.
     kill_everything();
     Ok(())
+}
+
+/// A cleaner of temporary files may take the directory away. Without it no worker can be started, and nothing new be submitted. Does not
+/// end: who watches a run is to hear how that ends.
+async fn watch_directory(directory: &Path, head: &HeadHandle) {
+    let is_there = || ["head.sock", "agent.sock", "blobs"].iter().all(|name| directory.join(name).exists());
+    while is_there() {
+        tokio::time::sleep(LOOK).await;
+    }
+    let place = directory.display();
+    let failure = Failure::new(ErrorCode::Storage, format!("the runtime directory `{place}` was removed while it was in use"))
+        .hint("let whatever cleans temporary files leave `carril-*` alone, or set `XDG_RUNTIME_DIR` or `TMPDIR` to a directory that stays")
+        .hint("the next `fit()` with the same `name` resumes from the last checkpoint");
+    head.tell(move |head| head.break_all(&failure));
+    std::future::pending().await
 }
 
 /// The signals by which Slurm and Kubernetes say that they are going to take the machine.

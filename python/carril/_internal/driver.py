@@ -286,7 +286,11 @@ def ensure_client() -> "Client":
     """The client, started with defaults if `init()` was not called."""
     _check_directory()
     with _state.lock:
-        return _state.client if _state.client is not None else _start(None, None, None, None)
+        client = _state.client
+        if client is not None and not os.path.exists(client.directory):
+            # Something has cleaned up the temporary files: that head can start nothing any more.
+            return replace_lost(client)
+        return client if client is not None else _start(None, None, None, None)
 
 
 def current_client() -> "Client | None":
