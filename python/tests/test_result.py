@@ -19,12 +19,16 @@ AUTOMATIC = (
     "training_iteration",
     "_training_iteration",
     "time_this_iter_s",
+    "_time_this_iter_s",
     "time_total_s",
     "time_since_restore",
     "iterations_since_restore",
     "timesteps_total",
+    "timesteps_since_restore",
+    "episodes_total",
     "warmup_time",
     "timestamp",
+    "_timestamp",
     "date",
     "pid",
     "hostname",
@@ -72,6 +76,8 @@ def test_metrics_are_the_last_report_with_every_automatic_field(result: Result) 
     assert metrics["training_iteration"] == metrics["_training_iteration"] == metrics["iterations_since_restore"] == 4
     assert metrics["config"] == {"lr": 0.1, "layers": [1, 2]} == result.config
     assert metrics["done"] is True and metrics["timesteps_total"] is None and metrics["experiment_tag"] == "0"
+    assert metrics["_timestamp"] == metrics["timestamp"] and metrics["_time_this_iter_s"] == metrics["time_this_iter_s"]
+    assert metrics["timesteps_since_restore"] == 0 and metrics["episodes_total"] is None
     assert metrics["pid"] == result.return_value["pid"]
     assert metrics["experiment_id"] == result.return_value["id"]
     assert metrics["trial_id"] == f"{metrics['experiment_id'][:5]}_00000"

@@ -52,12 +52,14 @@ impl Stored {
     }
 }
 
-/// How far a checkpoint has come: its report's number, the seconds, and by how much the number that is shown is ahead.
+/// How far a checkpoint has come: its report's number, the seconds, by how much the number that is shown is ahead, and what was counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reached {
     pub reports: u64,
     pub seconds: f64,
     pub ahead: i64,
+    pub timesteps: Option<i64>,
+    pub episodes: Option<i64>,
 }
 
 /// What watchers hear of later.
@@ -168,6 +170,8 @@ impl Saving {
             reports: newest.iteration,
             seconds: number("time_total_s").unwrap_or(0.0),
             ahead: shown - newest.iteration as i64,
+            timesteps: number("timesteps_total").map(|total| total as i64),
+            episodes: number("episodes_total").map(|total| total as i64),
         }
     }
 

@@ -64,8 +64,11 @@ impl Run {
         let before = self.last.clone().filter(|_| silent);
         let metrics = before.or_else(|| reduced(&by_rank, &self.spec));
         let (at, clock) = by_rank.iter().flatten().next().map_or((0.0, 0.0), |report| (report.at, report.clock));
-        let mut automatic =
-            if silent { Metrics::default() } else { self.automatic.fields(iteration, at, clock, false) };
+        let mut automatic = match &metrics {
+            _ if silent => Metrics::default(),
+            Some(metrics) => self.automatic.fields(iteration, at, clock, metrics),
+            None => self.automatic.fields(iteration, at, clock, &Metrics::default()),
+        };
         if checkpoint {
             let mut given = by_rank.iter().flatten().map(|report| report.checkpoint_name.as_str());
             let name = self.saving.begin(iteration, given.find(|name| !name.is_empty()));
