@@ -24,7 +24,7 @@ MAY_USE: dict[str, set[str]] = {
     "private": {"head", "agent", "net", "store", "process", "proto", "types"},
     "carril": {"client", "collective", "data", "private", "worker", "store", "proto", "types"},
     "cli": {"client", "private", "head", "net", "store", "proto", "types"},
-    "py": {"client", "collective", "data", "worker", "store", "net", "process", "proto", "types"},
+    "py": {"client", "collective", "core", "data", "worker", "store", "net", "process", "proto", "types"},
     "sim": {"head", "agent", "core", "net", "store", "proto", "types"},
     "testkit": {"client", "worker", "core", "net", "store", "proto", "types"},
 }

@@ -138,6 +138,32 @@ class Collective:
         """Leaves the group: ranks that wait for this one are told."""
 
 @final
+class Scheduler:
+    """A scheduler of the core that decides in the driver. Decisions are in the words of an answer to the head."""
+
+    @staticmethod
+    def make(spec: str, constants: list[Any], seed: int) -> Scheduler:
+        """`spec` is JSON, as in that of an experiment, which names `constants` by number."""
+    def trial_added(self, trial: int, config: dict[str, Any]) -> dict[str, Any] | None:
+        """The `config` to run it with, where that is another one; functions of the user draw what is at the paths in `ask`."""
+    def configured(self, trial: int, config: dict[str, Any]) -> None: ...
+    def no_more_trials(self) -> None: ...
+    def reported(self, trial: int, result: dict[str, Any], others_wait: bool) -> dict[str, Any]:
+        """A `verdict` with its `reason`, and whether it `saves` a checkpoint for others.
+
+        With "exploit" also `from`, `config` and `ask`, with "resize" `resources`.
+        """
+    def completed(self, trial: int, result: dict[str, Any]) -> None: ...
+    def failed(self, trial: int) -> None: ...
+    def choose(self, pending: list[int], paused: list[int]) -> int | None: ...
+    def take_orders(self) -> list[dict[str, Any]]:
+        """What was decided about trials that wait: each is a verdict with its `trial`."""
+    def describe(self) -> str: ...
+    @staticmethod
+    def restored(state: str) -> Scheduler:
+        """From what it was pickled as."""
+
+@final
 class Session:
     """The Rust half of a worker: its thread keeps the connection to the agent while Python is busy."""
 

@@ -8,7 +8,7 @@ import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -31,6 +31,7 @@ from carril.tune.schedulers import (
     create_scheduler,
 )
 from carril.tune.schedulers._trial import Controller, Trial
+from carril.tune.trainable import PlacementGroupFactory
 
 
 def spec(
@@ -253,7 +254,6 @@ BAD: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: DistributeResources(increase_by={"CPU": -1}), ConfigError, "an amount is a number, 0 or more"),
     (lambda: DistributeResources(increase_by_times=-2), ConfigError, "-1 for no limit"),
     (lambda: ResourceChangingScheduler("asha"), ConfigTypeError, "it must be a scheduler"),  # type: ignore[arg-type]
-    (lambda: ResourceChangingScheduler(None, lambda *_: None), NotAvailableError, "not built yet"),  # type: ignore[arg-type]
     (lambda: ResourceChangingScheduler(EveryOther()), NotAvailableError, "over `EveryOther`"),
     (lambda: create_scheduler("ahsa"), ConfigError, "there is no scheduler 'ahsa'"),
 ]
@@ -274,6 +274,16 @@ def test_a_scheduler_is_made_by_its_name_with_what_it_takes() -> None:
     assert isinstance(create_scheduler("pb2", hyperparam_bounds={"lr": [0, 1]}), PB2)
 
 
+def trial(name: str, status: str = Trial.PENDING) -> Trial:
+    made = Trial("t", trial_id=name)
+    made.status = status
+    return made
+
+
+class Plain(FIFOScheduler):
+    pass
+
+
 class EveryOther(FIFOScheduler):
     """A user's scheduler: stops every other trial at its first result."""
 
@@ -286,27 +296,110 @@ class EveryOther(FIFOScheduler):
 
 
 def test_what_a_user_derives_from_fifo_is_asked_in_python() -> None:
-    scheduler, trial = EveryOther(), Trial("a")
-    assert not hasattr(scheduler, "_native_spec")
-    assert [scheduler.on_trial_result(Controller([trial]), trial, {}) for _ in range(2)] == ["STOP", "CONTINUE"]
-
-    class Plain(FIFOScheduler):
-        pass
-
+    scheduler, one = EveryOther(), trial("a")
+    assert not scheduler._is_native and Plain()._is_native
+    assert [scheduler.on_trial_result(Controller([one]), one, {}) for _ in range(2)] == ["STOP", "CONTINUE"]
     assert spec(Plain()) == {"fifo": {}}
 
 
-def test_a_native_scheduler_with_a_hook_that_would_never_be_called_is_refused() -> None:
-    class Louder(ASHAScheduler):
-        def on_trial_result(self, controller: Controller, trial: Trial, result: dict[str, Any]) -> str:
-            return self.STOP
+class Louder(ASHAScheduler):
+    """A user's scheduler over one of ours: it hears of every result, and spares the trial `spared`."""
 
-    with pytest.raises(ConfigError, match="`Louder` has a `on_trial_result` of its own"):
-        Louder()
+    heard: ClassVar[list[str]] = []
+
+    def on_trial_result(self, controller: Controller, trial: Trial, result: dict[str, Any]) -> str:
+        decision = super().on_trial_result(controller, trial, result)
+        self.heard.append(f"{trial.trial_id} {decision}")
+        return self.CONTINUE if trial.trial_id == "spared" else decision
+
+
+def test_a_scheduler_that_is_derived_from_one_of_ours_decides_as_it_does() -> None:
+    scheduler = Louder(metric="loss", mode="min", max_t=9, reduction_factor=3)
+    assert not scheduler._is_native and ASHAScheduler()._is_native
+    trials = [trial(name) for name in ("first", "better", "worse", "spared")]
+    controller = Controller(trials)
+    decisions = []
+    for one, loss in zip(trials, (2.0, 1.0, 3.0, 4.0), strict=True):
+        scheduler.on_trial_add(controller, one)
+        decisions.append(scheduler.on_trial_result(controller, one, {"training_iteration": 1, "loss": loss}))
+    assert decisions == ["CONTINUE", "CONTINUE", "STOP", "CONTINUE"]
+    assert Louder.heard == ["first CONTINUE", "better CONTINUE", "worse STOP", "spared STOP"]
+    # What it knows goes with its pickle.
+    scheduler = pickle.loads(pickle.dumps(scheduler))
+    assert scheduler.on_trial_result(controller, trials[1], {"training_iteration": 9, "loss": 0.0}) == "STOP"
+    assert "asynchronous" in scheduler.debug_string() or "ASHA" in scheduler.debug_string()
+
+
+def test_what_hyperband_decides_about_those_that_wait_is_ordered_in_the_driver_too() -> None:
+    class Own(HyperBandScheduler):
+        def on_trial_result(self, controller: Controller, trial: Trial, result: dict[str, Any]) -> str:
+            return super().on_trial_result(controller, trial, result)
+
+    scheduler = Own(metric="loss", mode="min", max_t=3, reduction_factor=3)
+    trials = [trial(str(number)) for number in range(3)]
+    controller = Controller(trials)
+    for one in trials:
+        scheduler.on_trial_add(controller, one)
+    decisions = []
+    for number, one in enumerate(trials):
+        one.status = Trial.RUNNING
+        decisions.append(scheduler.on_trial_result(controller, one, {"training_iteration": 1, "loss": number}))
+        one.status = Trial.PAUSED
+    assert decisions == ["PAUSE", "PAUSE", "STOP"]
+    assert [(order["trial"], order["verdict"]) for order in controller.take_orders()] == [("1", "stop_early")]
+    trials[1].status = trials[2].status = Trial.TERMINATED
+    assert scheduler.choose_trial_to_run(controller) is trials[0]
+
+
+def test_a_population_of_the_users_class_exploits_with_the_users_functions() -> None:
+    class Own(PopulationBasedTraining):
+        def on_trial_result(self, controller: Controller, trial: Trial, result: dict[str, Any]) -> str:
+            return super().on_trial_result(controller, trial, result)
+
+    scheduler = Own(
+        time_attr="training_iteration",
+        metric="loss",
+        mode="min",
+        perturbation_interval=1,
+        quantile_fraction=0.5,
+        hyperparam_mutations={"lr": lambda: 7.0},
+        resample_probability=1.0,
+        custom_explore_fn=lambda config: {**config, "explored": True},
+    )
+    trials = [Trial("t", trial_id=name, config={"lr": 1.0}) for name in ("good", "bad")]
+    controller = Controller(trials)
+    for one in trials:
+        scheduler.on_trial_add(controller, one)
+    for one in trials:
+        assert scheduler.choose_trial_to_run(controller) is one
+        one.status = Trial.RUNNING
+    decisions = [
+        scheduler.on_trial_result(controller, one, {"training_iteration": 1, "loss": loss})
+        for one, loss in zip(trials, (1.0, 2.0), strict=True)
+    ]
+    assert decisions == ["CONTINUE", "PAUSE"]
+    (order,) = controller.take_orders("bad")
+    assert (order["verdict"], order["from"]) == ("exploit", "good")
+    assert order["config"] == {"lr": 7.0, "explored": True}
+
+
+def test_a_function_of_the_users_gives_trials_other_resources() -> None:
+    def more(controller: Controller, trial: Trial, result: dict[str, Any], scheduler: Any) -> Any:
+        return PlacementGroupFactory([{"CPU": 2}]) if result["training_iteration"] > 1 else None
+
+    scheduler = ResourceChangingScheduler(EveryOther(), more)
+    assert not scheduler._is_native
+    one = Trial("t", trial_id="a", resources={"CPU": 1.0})
+    controller = Controller([one])
+    results = [{"training_iteration": iteration} for iteration in (1, 2, 3, 4)]
+    decisions = [scheduler.on_trial_result(controller, one, result) for result in results]
+    assert decisions == ["STOP", "PAUSE", "STOP", "CONTINUE"]
+    (order,) = controller.take_orders()
+    assert (order["verdict"], order["resources"], one.resources) == ("resize", {"CPU": 2.0}, {"CPU": 2.0})
 
 
 def test_trials_that_have_not_begun_are_chosen_before_paused_ones() -> None:
-    trials = [Trial("run", status="RUNNING"), Trial("paused", status="PAUSED"), Trial("new"), Trial("newer")]
+    trials = [trial("run", "RUNNING"), trial("paused", "PAUSED"), trial("new"), trial("newer")]
     controller = Controller(trials)
     assert FIFOScheduler().choose_trial_to_run(controller) is trials[2]
     trials[2].status = trials[3].status = Trial.ERROR
@@ -327,13 +420,13 @@ def test_a_user_scheduler_takes_the_metric_of_the_experiment_unless_it_has_anoth
 
 
 def test_the_state_of_a_user_scheduler_is_saved_and_restored(tmp_path: Path) -> None:
-    scheduler, trial = EveryOther(), Trial("a")
-    scheduler.on_trial_result(Controller(), trial, {})
+    scheduler, one = EveryOther(), trial("a")
+    scheduler.on_trial_result(Controller(), one, {})
     scheduler.save(str(tmp_path / "state"))
     other = EveryOther()
     other.restore(str(tmp_path / "state"))
     assert other.seen == ["a"]
-    assert other.on_trial_result(Controller(), trial, {}) == "CONTINUE"
+    assert other.on_trial_result(Controller(), one, {}) == "CONTINUE"
 
 
 def test_schedulers_pickle() -> None:

@@ -183,7 +183,7 @@ def test_a_logger_is_told_in_fewer_words() -> None:
         def log_trial_end(self, trial: Trial, failed: bool = False) -> None:
             told.append(("end", failed))
 
-    trial, logger = Trial("a"), Logger()
+    trial, logger = Trial(trial_id="a"), Logger()
     logger.on_trial_start(iteration=0, trials=[trial], trial=trial)
     logger.on_trial_result(iteration=1, trials=[trial], trial=trial, result={"loss": 1})
     logger.on_trial_complete(iteration=2, trials=[trial], trial=trial)
@@ -210,7 +210,7 @@ def test_a_callback_of_training_has_each_trial_as_a_run() -> None:
             told.append((run_context.name, "end", f"{self.reports} {type(result.error).__name__}"))
 
     (callback,) = callbacks_of(RunConfig(callbacks=[Records()]))
-    trials = [Trial(name, {"x": number}, trainable_name="t") for number, name in enumerate("abc")]
+    trials = [Trial("t", config={"x": number}, trial_id=name) for number, name in enumerate("abc")]
     for trial in trials:
         callback.on_trial_start(0, trials, trial)
     for trial in (*trials, trials[0]):

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use carril_core::tune::experiment::{
-    Answer, Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, ExperimentOptions, Judged, Question, Record,
+    Answer, Experiment, ExperimentCommand, ExperimentEnd, ExperimentEvent, ExperimentOptions, Question, Record,
     Resuming, RunEnd, Verdict,
 };
 use carril_core::tune::scheduler::{
-    AnyScheduler, Asha, AshaOptions, Fifo, HyperBand, HyperBandOptions, Mutation, MutationOptions, Pbt, PbtOptions,
-    Scheduler, Target,
+    AnyScheduler, Asha, AshaOptions, Decision, Fifo, HyperBand, HyperBandOptions, Mutation, MutationOptions, NewConfig,
+    Order, Pbt, PbtOptions, Scheduler, Target,
 };
 use carril_core::tune::search::{AnySearcher, Basic, BasicOptions, Searcher, Suggestion};
 use carril_core::tune::space::{Domain, Node};
@@ -137,6 +137,13 @@ impl World {
     fn finish(&mut self, trial: u64) {
         self.leave(TrialId(trial));
         self.tell(ExperimentEvent::RunEnded { trial: TrialId(trial), end: RunEnd::Finished });
+    }
+
+    /// The driver answers the one question of that kind.
+    fn answer(&mut self, kind: impl Fn(&Question) -> bool, answer: Answer, orders: Vec<Order>) {
+        let at = self.questions.iter().position(|(_, about)| kind(about)).expect("the driver is asked");
+        let (question, _) = self.questions.remove(at);
+        self.tell(ExperimentEvent::Answered { question, answer, orders });
     }
 
     fn fail(&mut self, trial: u64) {
@@ -561,11 +568,15 @@ fn what_the_user_draws_is_asked_before_a_trial_goes_on_from_another() {
     assert!(world.running.contains(&TrialId(1)));
 }
 
+fn answered(question: u64, answer: Answer) -> ExperimentEvent {
+    ExperimentEvent::Answered { question, answer, orders: Vec::new() }
+}
+
 fn answer_resolve(world: &mut World, question: u64) {
     let config = Metrics(vec![("x".into(), Value::Int(5))]);
     world.questions.retain(|(number, _)| *number != question);
     let answer = Answer::Resolved { config, names: None, resources: None };
-    world.tell(ExperimentEvent::Answered { question, answer });
+    world.tell(answered(question, answer));
 }
 
 #[test]
@@ -578,7 +589,7 @@ fn a_searcher_of_the_users_is_asked_one_trial_at_a_time() {
         assert_eq!(about, Question::Suggest { trial: TrialId(number) });
         assert!(world.questions.is_empty());
         let config = Metrics(vec![("x".into(), Value::Int(number as i64))]);
-        world.tell(ExperimentEvent::Answered { question, answer: Answer::Config(config) });
+        world.tell(answered(question, Answer::Config(config)));
         if number > 0 {
             world.finish(number - 1);
         }
@@ -592,13 +603,13 @@ fn a_searcher_that_wants_to_wait_is_asked_again_when_a_trial_has_ended_and_not_f
     let machine = Experiment::new(ExperimentOptions::default(), None, Some(AnyScheduler::Fifo(Fifo::default())));
     let mut world = World::new(2, machine);
     let (question, _) = world.questions.pop().unwrap();
-    world.tell(ExperimentEvent::Answered { question, answer: Answer::Config(Metrics::default()) });
+    world.tell(answered(question, Answer::Config(Metrics::default())));
     let (question, _) = world.questions.pop().unwrap();
-    world.tell(ExperimentEvent::Answered { question, answer: Answer::NotNow });
+    world.tell(answered(question, Answer::NotNow));
     assert!(world.questions.is_empty());
     world.finish(0);
     let (question, _) = world.questions.pop().expect("asked again");
-    world.tell(ExperimentEvent::Answered { question, answer: Answer::NotNow });
+    world.tell(answered(question, Answer::NotNow));
     assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "EXP-5: nothing runs that it could wait for");
 }
 
@@ -608,17 +619,81 @@ fn a_judge_in_the_driver_has_the_first_word_and_may_end_it_all() {
     let mut world = World::fifo(2, 5, options);
     world.report(0, 1.0);
     let (question, _) = world.questions.pop().unwrap();
-    let judged = |judged, stop_all| Answer::Judged { judged, reason: "says the user".into(), stop_all };
-    world.tell(ExperimentEvent::Answered { question, answer: judged(Judged::Continue, false) });
+    let judged =
+        |decision, stop_all| Answer::Judged { decision, reason: "says the user".into(), saves: false, stop_all };
+    world.tell(answered(question, judged(Decision::Continue, false)));
     assert_eq!(world.verdicts.last().unwrap().2, Verdict::Continue);
     world.report(1, 1.0);
     let (question, _) = world.questions.pop().unwrap();
-    world.tell(ExperimentEvent::Answered { question, answer: judged(Judged::Stop, true) });
+    world.tell(answered(question, judged(Decision::Complete, true)));
     assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))));
     assert!(
         world.ended().is_empty(),
         "EXP-3: what the end of the whole cuts off has not ended, also not the one that was judged"
     );
+}
+
+/// Two trials that run by the choice of the driver's scheduler, of so many.
+fn of_the_drivers(most: u64) -> World {
+    let options = ExperimentOptions { asks_judge: true, most: Some(most), ..ExperimentOptions::default() };
+    let mut world = World::new(2, Experiment::new(options, Some(basic(most)), None));
+    for trial in 0..2 {
+        world.answer(
+            |about| matches!(about, Question::Choose { .. }),
+            Answer::Chosen(Some(TrialId(trial))),
+            Vec::new(),
+        );
+    }
+    assert_eq!(world.running, [TrialId(0), TrialId(1)]);
+    world
+}
+
+fn judges(about: &Question) -> bool {
+    matches!(about, Question::Judge { .. })
+}
+
+fn judged(decision: Decision) -> Answer {
+    Answer::Judged { decision, reason: "says the user".into(), saves: true, stop_all: false }
+}
+
+#[test]
+fn a_scheduler_of_the_drivers_stops_trials_that_run_or_wait() {
+    let mut world = of_the_drivers(3);
+    world.report(0, 1.0);
+    let stop = |trial: u64| (TrialId(trial), Decision::Stop, "says the user".to_owned());
+    // The last is the number of no trial.
+    world.answer(judges, judged(Decision::Continue), vec![stop(2), stop(1), stop(9)]);
+    assert_eq!(world.verdicts.last().unwrap().2, Verdict::Save);
+    assert_eq!(world.ended(), [2, 1]);
+    assert_eq!(world.running, [TrialId(0)]);
+    world.finish(0);
+    // It was asked before the trial was stopped.
+    world.answer(|about| matches!(about, Question::Choose { .. }), Answer::Chosen(Some(TrialId(2))), Vec::new());
+    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "{:?}", world.end);
+}
+
+#[test]
+fn a_scheduler_of_the_drivers_may_have_a_trial_resume_from_another_one() {
+    let mut world = of_the_drivers(2);
+    let config = Metrics(vec![("x".into(), Value::Int(5))]);
+    let exploit = |from: u64| {
+        let with = NewConfig { config: config.clone(), ask: Vec::new() };
+        judged(Decision::Exploit { from: TrialId(from), with })
+    };
+    for from in [1, 9] {
+        world.report(0, 1.0);
+        world.answer(judges, exploit(from), Vec::new());
+        assert_eq!(world.verdicts.last().unwrap().2, Verdict::Continue, "there is nothing to resume from");
+    }
+    world.machine.set_checkpoints(TrialId(1), 1);
+    world.report(0, 1.0);
+    world.answer(judges, exploit(1), Vec::new());
+    assert_eq!(world.verdicts.last().unwrap().2, Verdict::Stop);
+    world.finish(0);
+    assert_eq!(world.adopted, [(TrialId(0), TrialId(1))]);
+    assert_eq!(world.machine.config(TrialId(0)), &config);
+    world.answer(|about| matches!(about, Question::Choose { .. }), Answer::Chosen(Some(TrialId(0))), Vec::new());
+    assert!(world.running.contains(&TrialId(0)));
 }
 
 #[test]
@@ -842,7 +917,7 @@ fn an_answer_to_another_question_ends_the_experiment() {
     let mut judged = World::fifo(1, 1, options);
     judged.report(0, 1.0);
     let (asked, _) = judged.questions.pop().unwrap();
-    judged.tell(ExperimentEvent::Answered { question: asked, answer: Answer::Chosen(None) });
+    judged.tell(answered(asked, Answer::Chosen(None)));
     assert!(matches!(judged.end, Some(ExperimentEnd::Failed(_))), "{:?}", judged.end);
     assert!(judged.running.is_empty());
 }

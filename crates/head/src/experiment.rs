@@ -371,8 +371,7 @@ impl ExperimentRun {
             let (names, config) = (known.names.clone(), known.config.clone());
             *known = Known { resources: known.resources.clone(), ..Known::new(names.clone(), config.clone()) };
             let (trial, resources) = (TrialId(index as u64), known.resources.clone());
-            let all = || self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
-            let amounts = resources.clone().unwrap_or_else(all);
+            let amounts = resources.clone().unwrap_or_else(|| self.resources_of(&config));
             let given = Some((names.name.clone(), names.directory.clone()));
             let record = Record::Made { trial, config, names: given, resources };
             self.disk.append(&line_of(&record, self.started, Some(&names), amounts, None));
@@ -470,8 +469,8 @@ impl ExperimentRun {
             seconds: known.seconds,
             checkpoint: known.checkpoint.as_deref(),
         });
-        let own = known.and_then(|known| known.resources.clone());
-        let resources = own.unwrap_or_else(|| self.spec.run.resources_per_worker.times(self.spec.run.num_workers));
+        let all = |known: &Known| known.resources.clone().unwrap_or_else(|| self.resources_of(&known.config));
+        let resources = known.map(all).unwrap_or_default();
         let line = line_of(&record, now, names.as_ref(), resources, ended);
         self.disk.append(&line);
         // Of one that never ran there is no directory.
@@ -529,15 +528,42 @@ impl ExperimentRun {
         }
     }
 
+    /// How many workers a trial with this config has, and what each of them reserves.
+    fn scaling(&self, config: &Metrics) -> (u32, Resources) {
+        let run = &self.spec.run;
+        let own = match config.get("scaling_config") {
+            Some(Value::Map(own)) if self.spec.scaled_by_config => own,
+            _ => return (run.num_workers, run.resources_per_worker.clone()),
+        };
+        let workers = match own.get("num_workers") {
+            Some(Value::Int(workers)) => u32::try_from(*workers).unwrap_or(run.num_workers),
+            _ => run.num_workers,
+        };
+        let resources = match own.get("resources_per_worker") {
+            Some(Value::Map(amounts)) => talking::amounts_of(amounts).ok(),
+            _ => None,
+        };
+        (workers, resources.unwrap_or_else(|| run.resources_per_worker.clone()))
+    }
+
+    /// What all workers of a trial with this config reserve.
+    fn resources_of(&self, config: &Metrics) -> Resources {
+        let (workers, each) = self.scaling(config);
+        each.times(workers)
+    }
+
     fn submit(&mut self, trial: TrialId, resources: Option<Resources>, free: u64) {
         let known = &mut self.trials[trial.0 as usize];
         known.ended = None;
         known.submitted = (resources.clone(), free);
+        let known = &self.trials[trial.0 as usize];
         let names = &known.names;
+        let (num_workers, each) = self.scaling(&known.config);
         let spec = RunSpec {
             name: names.directory.clone(),
             storage_path: self.location.clone(),
-            resources_per_worker: resources.unwrap_or_else(|| self.spec.run.resources_per_worker.clone()),
+            num_workers,
+            resources_per_worker: resources.unwrap_or(each),
             on_existing: OnExisting::Reuse,
             trial: Some(TrialSpec {
                 experiment: self.id.as_str().to_owned(),

@@ -11,6 +11,7 @@ mod data;
 mod door;
 mod errors;
 mod events;
+mod scheduler;
 mod session;
 mod storage;
 mod values;
@@ -27,6 +28,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<client::Client>()?;
     module.add_class::<client::Run>()?;
     module.add_class::<collective::Collective>()?;
+    module.add_class::<scheduler::Scheduler>()?;
     module.add_class::<session::Session>()?;
     module.add_class::<storage::Storage>()?;
     module.add_class::<values::Opaque>()?;

@@ -5,6 +5,7 @@ is refused by `refuse_unbuilt` when `fit()` begins, so that a script can be writ
 """
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
@@ -16,6 +17,12 @@ C = TypeVar("C", bound="Config")
 
 _STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _REDUCTIONS = ("mean", "sum", "min", "max")
+
+
+def _is_searched(value: Any) -> bool:
+    """Whether a search draws the value, or something in it."""
+    sample = sys.modules.get("carril.tune.search.sample")
+    return sample is not None and bool(sample.holds_domain(value))
 
 
 class Config:
@@ -109,6 +116,9 @@ class ScalingConfig(Config):
     }
 
     def __post_init__(self) -> None:
+        if any(_is_searched(getattr(self, field.name)) for field in fields(self)):
+            # In the `param_space` of a search: each trial makes its own of what is drawn, and checks that.
+            return
         if self.num_workers is None:
             self.num_workers = 1
         if isinstance(self.num_workers, (tuple, list)):

@@ -3,20 +3,24 @@
 ANSWER-1: a searcher and a scheduler hear of trials in the order in which things happened, before they are asked again.
 """
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from carril._internal import spec
-from carril.exceptions import ConfigError, ConfigTypeError, kind_of
+from carril.exceptions import CarrilError, ConfigError
 from carril.train._console_text import users
 from carril.train._locations import is_uri, joined
+from carril.train._result import flatten
+from carril.tune import _trainers
 from carril.tune._per_trial import callbacks_of
 from carril.tune._plan import asks_resources
 from carril.tune._searching import Searching
 from carril.tune._space import constants_of, resolve
-from carril.tune._stored import read_experiment
+from carril.tune._stored import flat_parameters, read_experiment
 from carril.tune._values import decoded, encoded
+from carril.tune.error import TuneError
 from carril.tune.schedulers._trial import Controller, Trial
 from carril.tune.stopper.stopper import value_in
 from carril.tune.trainable import resources_of
@@ -64,12 +68,12 @@ class Answers:
 
     @property
     def wants_reports(self) -> bool:
-        return bool(self._callbacks) or self._plan.asks_searcher
+        return bool(self._callbacks) or self._plan.asks_searcher or self._plan.asks_scheduler
 
     @property
     def follows_trials(self) -> bool:
         """Somebody is told, or asked, about more than how the experiment ended."""
-        return self.wants_reports or self._plan.asks_scheduler or self._plan.stopper is not None
+        return self.wants_reports or self._plan.stopper is not None
 
     def follow(self, run: "Run") -> None:
         self._run = run
@@ -90,11 +94,11 @@ class Answers:
             return
         path = joined(self._run.path, made["directory"])
         trial = Trial(
-            trial_id=made["id"],
+            self._plan.trainable_name,
             config=config,
-            evaluated_params=dict(config),
+            trial_id=made["id"],
+            evaluated_params=self._drawn(config),
             experiment_tag=made["tag"],
-            trainable_name=self._plan.trainable_name,
             local_path=path,
             resources=dict(made["resources"]),
             custom_trial_name=made["name"] if self._plan.tune_config.trial_name_creator else None,
@@ -126,9 +130,10 @@ class Answers:
 
             filesystem = spec.storage_filesystem(self._plan.run_config)
             trial.checkpoint = Checkpoint.stored(event["checkpoint"]["path"], filesystem)
-        if (known := self._known(number)) is not None:
-            self._plan.searcher.on_trial_result(known, result)
-        self._tell("on_trial_result", trial, result=result)
+        with self._processing():
+            if (known := self._known(number)) is not None:
+                self._plan.searcher.on_trial_result(known, _both_ways(result))
+            self._tell("on_trial_result", trial, result=result)
         if event["checkpoint"]:
             self._tell("on_trial_save", trial)
             self._tell("on_checkpoint", trial, checkpoint=trial.checkpoint)
@@ -142,10 +147,12 @@ class Answers:
         if self._plan.asks_scheduler:
             if failed:
                 self._plan.scheduler.on_trial_error(self._controller, trial)
+            elif self._controller.has_removed(trial):
+                self._plan.scheduler.on_trial_remove(self._controller, trial)
             else:
-                self._plan.scheduler.on_trial_complete(self._controller, trial, trial.last_result)
+                self._plan.scheduler.on_trial_complete(self._controller, trial, _both_ways(trial.last_result))
         if self._searching is not None:
-            self._searching.ended(number, trial.trial_id, trial.config, trial.last_result, failed)
+            self._searching.ended(number, trial.trial_id, trial.config, _both_ways(trial.last_result), failed)
             self._searching.save()
         self._tell("on_trial_error" if failed else "on_trial_complete", trial)
 
@@ -184,10 +191,33 @@ class Answers:
         elif kind == "resolve":
             answer = self._resolve(number, decoded(about["config"]), about["paths"], about["explored"])
         elif kind == "judge":
-            answer = self._judge(number, about)
+            with self._processing():
+                answer = self._judge(number, about)
         else:
-            answer = self._choose()
-        self._run.answer(question["number"], answer)
+            answer = self._choose(about["exhausted"])
+        self._run.answer(question["number"], {**answer, "orders": self._orders()})
+
+    def _orders(self) -> list[dict[str, Any]]:
+        """What a scheduler has decided about other trials since the last answer."""
+        return [self._numbered(order) for order in self._controller.take_orders()]
+
+    def _numbered(self, order: dict[str, Any]) -> dict[str, Any]:
+        """An order as the head takes it, which has trials by number."""
+        numbers: dict[str, Any] = {name: self._numbers[order[name]] for name in ("trial", "from") if name in order}
+        order = {name: value for name, value in order.items() if name != "ask"}
+        config = {"config": encoded(order["config"])} if "config" in order else {}
+        return {**order, **numbers, **config}
+
+    @contextlib.contextmanager
+    def _processing(self) -> Iterator[None]:
+        """What the user's Python makes of a result; an error in it is a `TuneError` to scripts that are written for Ray."""
+        try:
+            yield
+        except Exception as error:
+            as_it_is = self._plan.run_config.failure_config.fail_fast == "raise" or not spec.under_as_ray()
+            if as_it_is or isinstance(error, CarrilError):
+                raise
+            raise TuneError(f"a result could not be processed: {type(error).__name__}: {error}") from error
 
     def _known(self, number: int) -> str | None:
         """The id under which the searcher in the driver knows a trial."""
@@ -202,14 +232,12 @@ class Answers:
 
     def _resolve(self, number: int, config: dict[str, Any], paths: list[list[str]], explored: bool) -> dict[str, Any]:
         config = resolve(config, self._plan.functions)
-        scheduler = self._plan.scheduler
-        for path in paths:
-            _put(config, path, scheduler._functions[tuple(path)]())
-        explore = getattr(scheduler, "custom_explore_fn", None)
-        if explored and explore is not None:
-            config = explore(config)
-            if not isinstance(config, dict):
-                raise ConfigTypeError(f"`custom_explore_fn` returned {kind_of(config)}: it must be a config")
+        if paths or explored:
+            config = self._plan.scheduler._complete(config, paths, explored)
+        elif self._plan.completes_configs:
+            config = self._plan.scheduler._first_config(self._id(number), config)
+        if self._plan.scales_trials:
+            config = _trainers.scaled(self._plan.trainable, config)
         answer: dict[str, Any] = {"kind": "resolved", "config": encoded(config)}
         if not explored and self._plan.asks_names:
             answer.update(self._names(number, config))
@@ -217,12 +245,21 @@ class Answers:
             answer["resources"] = resources_of(self._plan.trainable, config)
         return answer
 
+    def _id(self, number: int) -> str:
+        """What the head will call a trial."""
+        return f"{self._prefix}_{number:05d}"
+
+    def _drawn(self, config: dict[str, Any]) -> dict[str, Any]:
+        """What was drawn for a trial, by flattened name."""
+        constant = flat_parameters(constants_of(self._plan.whole_space))
+        return {name: value for name, value in flat_parameters(config).items() if name not in constant}
+
     def _names(self, number: int, config: dict[str, Any]) -> dict[str, str]:
         trial = Trial(
-            trial_id=f"{self._prefix}_{number:05d}",
+            self._plan.trainable_name,
             config=config,
-            evaluated_params=dict(config),
-            trainable_name=self._plan.trainable_name,
+            trial_id=self._id(number),
+            evaluated_params=self._drawn(config),
         )
         names = {"name": "", "directory": ""}
         given = {"name": self._plan.tune_config.trial_name_creator}
@@ -246,12 +283,15 @@ class Answers:
                 answer.update(verdict="stop", reason=f"`{type(stopper).__name__}` stops it")
             answer["stop_all"] = bool(stopper.stop_all())
         if answer["verdict"] == "continue" and self._plan.asks_scheduler:
-            decision = scheduler.on_trial_result(self._controller, trial, result)
+            decision = scheduler.on_trial_result(self._controller, trial, _both_ways(result))
             words = {scheduler.CONTINUE: "continue", scheduler.NOOP: "continue"}
             words.update({scheduler.PAUSE: "pause", scheduler.STOP: "stop_early"})
             if decision not in words:
                 raise ConfigError(f"`{type(scheduler).__name__}.on_trial_result` returned {decision!r}")
             answer.update(verdict=words[decision], reason=f"`{type(scheduler).__name__}` says {decision}")
+            # What of it is more than one of these words: from where it goes on, or with what.
+            for order in self._controller.take_orders(trial.trial_id):
+                answer.update(self._numbered(order) if decision != scheduler.STOP else {})
         return answer
 
     def _warn_of_unseen(self, stopper: "Stopper", number: int, result: dict[str, Any]) -> None:
@@ -267,13 +307,13 @@ class Answers:
                 "stops nothing"
             )
 
-    def _choose(self) -> dict[str, Any]:
+    def _choose(self, exhausted: bool) -> dict[str, Any]:
+        self._controller.is_exhausted = exhausted
         chosen = self._plan.scheduler.choose_trial_to_run(self._controller)
         number = None if chosen is None else self._numbers[chosen.trial_id]
         return {"kind": "chosen", "trial": number}
 
 
-def _put(config: dict[str, Any], path: list[str], value: Any) -> None:
-    for key in path[:-1]:
-        config = config.setdefault(key, {})
-    config[path[-1]] = value
+def _both_ways(result: dict[str, Any]) -> dict[str, Any]:
+    """A result for a searcher or a scheduler: values inside of dicts by their flattened names too, as Ray gives only these."""
+    return {**result, **flatten(result)}

@@ -84,7 +84,17 @@ class Plan:
 
     @property
     def asks_scheduler(self) -> bool:
-        return self.scheduler is not None and not hasattr(self.scheduler, "_native_spec")
+        return self.scheduler is not None and not self.scheduler._is_native
+
+    @property
+    def completes_configs(self) -> bool:
+        """A scheduler of ours that is asked in the driver may have another config for a trial before it begins."""
+        return self.asks_scheduler and hasattr(self.scheduler, "_first_config")
+
+    @property
+    def scales_trials(self) -> bool:
+        """How many workers a trial of a trainer has is searched too."""
+        return _trainers.is_trainer(self.trainable) and _trainers.SCALING in self.space
 
     @property
     def asks_names(self) -> bool:
@@ -112,7 +122,7 @@ def make_plan(
         trainable = get_trainable(trainable)
     space = _space(param_space)
     if _trainers.is_trainer(trainable):
-        _trainers.check(trainable, space)
+        space = _trainers.checked_space(trainable, space)
         run_config = _trainers.merged_run_config(trainable.run_config, run_config)
     rules, stopper = as_stopper(run_config.stop)
     name = run_config.name or spec.default_name(trainable, trainable_name)
@@ -238,8 +248,12 @@ def specification(plan: Plan, client: "Client", goes_on: bool) -> str:
             "scheduler_name": type(scheduler).__name__,
             "stop": sorted(plan.rules.items()),
             "asks_judge": plan.stopper is not None or plan.asks_scheduler,
-            "asks_config": plan.asks_names or asks_resources(plan.trainable),
-            "asks_explored": getattr(scheduler, "custom_explore_fn", None) is not None,
+            "asks_config": plan.asks_names
+            or asks_resources(plan.trainable)
+            or plan.completes_configs
+            or plan.scales_trials,
+            "scaled_by_config": plan.scales_trials,
+            "asks_explored": not plan.asks_scheduler and getattr(scheduler, "custom_explore_fn", None) is not None,
             "saves_itself": is_class(plan.trainable),
             "needs_metric": single and strict,
             "requires": [scheduler.time_attr, scheduler.metric] if getattr(scheduler, "require_attrs", False) else [],

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from carril.exceptions import ConfigError, NotAvailableError
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
 
 if TYPE_CHECKING:
     from carril.train._config import RunConfig
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOP = "train_loop_config"
+SCALING = "scaling_config"
 _DATA = "datasets"
 # `resume` is about the run of that name.
 _PLACE = ("name", "storage_path", "storage_filesystem", "local_dir", "resume")
@@ -26,14 +27,17 @@ def is_trainer(trainable: Any) -> bool:
     return module is not None and isinstance(trainable, module.DataParallelTrainer)
 
 
-def check(trainer: "DataParallelTrainer", space: Mapping[str, Any]) -> None:
-    """What can be searched of a trainer is the config of its function, and which data it reads."""
-    others = [name for name in space if name not in (_LOOP, _DATA)]
+def checked_space(trainer: "DataParallelTrainer", space: dict[str, Any]) -> dict[str, Any]:
+    """What can be searched of a trainer is the config of its function, which data it reads, and how it is scaled."""
+    others = [name for name in space if name not in (_LOOP, _DATA, SCALING)]
     if others:
         raise NotAvailableError(
-            f"`param_space` of a trainer names `{others[0]}`: only `{_LOOP}` and `{_DATA}` can be searched",
+            f"`param_space` of a trainer names `{others[0]}`: only `{_LOOP}`, `{SCALING}` and `{_DATA}` can be searched",
             hints=[f'put the parameters of the function under `{{"{_LOOP}": …}}`'],
         )
+    scaling = space.get(SCALING)
+    if dataclasses.is_dataclass(scaling):
+        space = {**space, SCALING: _set_fields(scaling)}
     if trainer.train_loop_per_worker is None:
         raise ConfigError("the trainer has no function: there is nothing to tune")
     trainer.scaling_config.refuse_unbuilt()
@@ -41,6 +45,33 @@ def check(trainer: "DataParallelTrainer", space: Mapping[str, Any]) -> None:
         raise NotAvailableError(
             "a trainer with `num_workers=0` cannot be tuned", hints=["give a number of workers, 1 or more"]
         )
+    return space
+
+
+def _set_fields(config: Any) -> dict[str, Any]:
+    """The fields of a config that are not the default's."""
+    default = type(config)()
+    names = (field.name for field in dataclasses.fields(config))
+    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name)}
+
+
+def scaled(trainer: "DataParallelTrainer", config: dict[str, Any]) -> dict[str, Any]:
+    """The config of a trial with its whole scaling, as the head reads it: the trainer's, with what was drawn in its place."""
+    given = config[SCALING]
+    if dataclasses.is_dataclass(given):
+        given = _set_fields(given)
+    if not isinstance(given, Mapping):
+        raise ConfigTypeError(
+            f"`{SCALING}` of a trial is {kind_of(given)}: it must be a `ScalingConfig`, or a dict of its fields"
+        )
+    own = type(trainer.scaling_config)(**merged(_set_fields(trainer.scaling_config), given))
+    own.refuse_unbuilt()
+    if not own.max_workers:
+        raise NotAvailableError(
+            "a trial with `num_workers=0` cannot run", hints=["give a number of workers, 1 or more"]
+        )
+    whole = {**given, "num_workers": own.num_workers, "resources_per_worker": own.worker_resources}
+    return {**config, SCALING: whole}
 
 
 def merged_run_config(of_trainer: "RunConfig", of_tuner: "RunConfig") -> "RunConfig":

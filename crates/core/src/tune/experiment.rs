@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use carril_types::{Failure, Metrics, Resources, Value, near, write_json};
 
 pub use self::events::{
-    Answer, EndedTrial, ExperimentCommand, ExperimentEnd, ExperimentEvent, Judged, Question, Record, RunEnd, Verdict,
+    Answer, EndedTrial, ExperimentCommand, ExperimentEnd, ExperimentEvent, Question, Record, RunEnd, Verdict,
 };
 pub use self::restoring::Resuming;
 use super::scheduler::{AnyScheduler, Decision, NewConfig, Scheduler};
@@ -201,7 +201,14 @@ impl Experiment {
         self.nobody_chosen = false;
         match event {
             ExperimentEvent::Begun => self.catch_up(&mut out),
-            ExperimentEvent::Answered { question, answer } => self.on_answered(question, answer, &mut out),
+            ExperimentEvent::Answered { question, answer, orders } => {
+                self.on_answered(question, answer, &mut out);
+                for (trial, decision, reason) in orders {
+                    // Whom the driver would choose now may be another one.
+                    self.nobody_chosen = false;
+                    self.carry_out_order(trial, decision, reason, &mut out);
+                }
+            }
             ExperimentEvent::Placed { trial } => self.on_placed(trial),
             ExperimentEvent::Refused { trial, reason } => self.on_refused(trial, reason, &mut out),
             ExperimentEvent::Reported { trial, number, result } => self.on_reported(trial, number, result, &mut out),
@@ -239,6 +246,11 @@ impl Experiment {
 
     fn trial(&mut self, trial: TrialId) -> &mut Trial {
         &mut self.trials[trial.0 as usize]
+    }
+
+    /// None of a number that no trial has, which only a driver could name.
+    fn checkpoints_of(&self, trial: TrialId) -> u64 {
+        self.trials.get(trial.0 as usize).map_or(0, |one| one.checkpoints)
     }
 
     fn ask(&mut self, about: Question, out: &mut Out) {
@@ -466,17 +478,24 @@ impl Experiment {
     }
 
     fn carry_out_order(&mut self, trial: TrialId, decision: Decision, reason: String, out: &mut Out) {
-        let waits = self.paused.contains(&trial) || self.pending.contains(&trial);
-        let pausing = matches!(self.trial(trial).state, State::Pausing(_));
+        // A number of the driver's that no trial has is nobody's.
+        let Some(one) = self.trials.get_mut(trial.0 as usize) else { return };
+        let waits = matches!(one.state, State::Pending | State::Paused);
+        let pausing = matches!(one.state, State::Pausing(_));
+        let going = matches!(one.state, State::Submitted | State::Running | State::Judging(_));
         match decision {
-            Decision::Stop if waits => self.complete(trial, Stop::by_scheduler(reason, true), out),
-            Decision::Stop if pausing => self.trial(trial).state = State::Stopping(Stop::by_scheduler(reason, true)),
-            Decision::Complete if waits => self.complete(trial, Stop::by_scheduler(reason, false), out),
-            Decision::Complete if pausing => {
-                self.trial(trial).state = State::Stopping(Stop::by_scheduler(reason, false));
+            Decision::Stop | Decision::Complete if waits || pausing || going => {
+                let stop = Stop::by_scheduler(reason.clone(), decision == Decision::Stop);
+                if waits {
+                    return self.complete(trial, stop, out);
+                }
+                one.state = State::Stopping(stop);
+                if going {
+                    out.push(ExperimentCommand::StopTrial { trial, reason });
+                }
             }
             Decision::Exploit { from, with } if waits || pausing => {
-                if self.trial(from).checkpoints == 0 {
+                if self.checkpoints_of(from) == 0 {
                     out.push(ExperimentCommand::Record(Record::ExploitRefused { trial }));
                     self.warn_of_no_checkpoint(trial, from, out);
                     return self.refuse_exploit(trial);

@@ -629,6 +629,9 @@ pub struct ExperimentSpec {
     pub reuse: bool,
     #[serde(default)]
     pub own_directory: bool,
+    /// A trial has as many workers, and each reserves as much, as `scaling_config` of its config says.
+    #[serde(default)]
+    pub scaled_by_config: bool,
     pub seed: u64,
     /// Goes on with what the directory holds, also where it has finished.
     #[serde(default)]

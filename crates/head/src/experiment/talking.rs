@@ -1,7 +1,8 @@
 //! What an experiment tells its watchers, what it asks its driver, and what the driver's answers mean.
 
 use carril_core::tune::TrialId;
-use carril_core::tune::experiment::{Answer, Judged, Question};
+use carril_core::tune::experiment::{Answer, Question};
+use carril_core::tune::scheduler::{Decision, NewConfig, Order};
 use carril_proto::v1;
 use carril_store::TrialState;
 use carril_types::{ErrorCode, Failure, Metrics, Resources, Value};
@@ -38,8 +39,7 @@ impl ExperimentRun {
 
     pub(super) fn made(&self, trial: TrialId) -> v1::TrialMade {
         let known = &self.trials[trial.0 as usize];
-        let all = || self.spec.run.resources_per_worker.times(self.spec.run.num_workers);
-        let resources = known.resources.clone().unwrap_or_else(all);
+        let resources = known.resources.clone().unwrap_or_else(|| self.resources_of(&known.config));
         v1::TrialMade {
             id: known.names.id.clone(),
             name: known.names.name.clone(),
@@ -66,8 +66,12 @@ pub(super) fn question(number: u64, about: Question) -> v1::Question {
             ("resolve", trial, Value::Map(Metrics(about)))
         }
         Question::Judge { trial, result } => ("judge", trial, Value::Map(result)),
-        Question::Choose { pending, paused } => {
-            let about = vec![("pending".to_owned(), ids(&pending)), ("paused".to_owned(), ids(&paused))];
+        Question::Choose { pending, paused, exhausted } => {
+            let about = vec![
+                ("pending".to_owned(), ids(&pending)),
+                ("paused".to_owned(), ids(&paused)),
+                ("exhausted".to_owned(), Value::Bool(exhausted)),
+            ];
             ("choose", TrialId(0), Value::Map(Metrics(about)))
         }
     };
@@ -79,43 +83,83 @@ pub(super) fn amounts_of(amounts: &Metrics) -> Result<Resources, Failure> {
     Resources::from_amounts(amounts).map_err(|error| Failure::new(ErrorCode::InvalidConfig, error.to_string()))
 }
 
-/// An answer is a map whose `kind` says what it is.
-pub(crate) fn answer_of(value: Value) -> Result<Answer, Failure> {
-    let wrong = |what: &str| Failure::new(ErrorCode::InvalidConfig, format!("an answer without {what}"));
-    let Value::Map(fields) = value else { return Err(wrong("fields")) };
-    let text = |name: &str| match fields.get(name) {
+fn without(what: &str) -> Failure {
+    Failure::new(ErrorCode::InvalidConfig, format!("an answer without {what}"))
+}
+
+fn text_in(fields: &Metrics, name: &str) -> Option<String> {
+    match fields.get(name) {
         Some(Value::Text(text)) => Some(text.clone()),
         _ => None,
-    };
-    let config = || match fields.get("config") {
+    }
+}
+
+fn config_in(fields: &Metrics) -> Result<Metrics, Failure> {
+    match fields.get("config") {
         Some(Value::Map(config)) => Ok(config.clone()),
-        _ => Err(wrong("a config")),
+        _ => Err(without("a config")),
+    }
+}
+
+fn trial_in(fields: &Metrics, name: &str) -> Option<TrialId> {
+    match fields.get(name) {
+        Some(Value::Int(trial)) => u64::try_from(*trial).ok().map(TrialId),
+        _ => None,
+    }
+}
+
+/// What the driver has decided about a trial, by its `verdict`.
+fn decision_in(fields: &Metrics) -> Result<Decision, Failure> {
+    Ok(match text_in(fields, "verdict").as_deref() {
+        Some("stop") => Decision::Complete,
+        Some("stop_early") => Decision::Stop,
+        Some("pause") => Decision::Pause,
+        Some("exploit") => {
+            let from = trial_in(fields, "from").ok_or_else(|| without("the trial to go on from"))?;
+            Decision::Exploit { from, with: NewConfig { config: config_in(fields)?, ask: Vec::new() } }
+        }
+        Some("resize") => match fields.get("resources") {
+            Some(Value::Map(amounts)) => Decision::Resize(amounts_of(amounts)?),
+            _ => return Err(without("resources")),
+        },
+        _ => Decision::Continue,
+    })
+}
+
+/// What comes with an answer about other trials.
+fn orders_in(fields: &Metrics) -> Result<Vec<Order>, Failure> {
+    let Some(Value::List(orders)) = fields.get("orders") else { return Ok(Vec::new()) };
+    let order = |order: &Value| {
+        let Value::Map(order) = order else { return Err(without("fields of an order")) };
+        let trial = trial_in(order, "trial").ok_or_else(|| without("the trial of an order"))?;
+        Ok((trial, decision_in(order)?, text_in(order, "reason").unwrap_or_default()))
     };
-    match text("kind").ok_or_else(|| wrong("its kind"))?.as_str() {
-        "config" => Ok(Answer::Config(config()?)),
-        "not_now" => Ok(Answer::NotNow),
-        "finished" => Ok(Answer::Finished),
+    orders.iter().map(order).collect()
+}
+
+/// An answer is a map whose `kind` says what it is.
+pub(crate) fn answer_of(value: Value) -> Result<(Answer, Vec<Order>), Failure> {
+    let Value::Map(fields) = value else { return Err(without("fields")) };
+    let text = |name: &str| text_in(&fields, name);
+    let answer = match text("kind").ok_or_else(|| without("its kind"))?.as_str() {
+        "config" => Answer::Config(config_in(&fields)?),
+        "not_now" => Answer::NotNow,
+        "finished" => Answer::Finished,
         "resolved" => {
             let resources = match fields.get("resources") {
                 Some(Value::Map(amounts)) => Some(amounts_of(amounts)?),
                 _ => None,
             };
-            Ok(Answer::Resolved { config: config()?, names: text("name").zip(text("directory")), resources })
+            Answer::Resolved { config: config_in(&fields)?, names: text("name").zip(text("directory")), resources }
         }
         "judged" => {
-            let judged = match text("verdict").as_deref() {
-                Some("stop") => Judged::Stop,
-                Some("stop_early") => Judged::StopEarly,
-                Some("pause") => Judged::Pause,
-                _ => Judged::Continue,
-            };
-            let stop_all = fields.get("stop_all") == Some(&Value::Bool(true));
-            Ok(Answer::Judged { judged, reason: text("reason").unwrap_or_default(), stop_all })
+            let is_set = |name: &str| fields.get(name) == Some(&Value::Bool(true));
+            let (saves, stop_all) = (is_set("saves"), is_set("stop_all"));
+            let reason = text("reason").unwrap_or_default();
+            Answer::Judged { decision: decision_in(&fields)?, reason, saves, stop_all }
         }
-        "chosen" => match fields.get("trial") {
-            Some(Value::Int(trial)) => Ok(Answer::Chosen(u64::try_from(*trial).ok().map(TrialId))),
-            _ => Ok(Answer::Chosen(None)),
-        },
-        other => Err(wrong(&format!("a known kind: `{other}`"))),
-    }
+        "chosen" => Answer::Chosen(trial_in(&fields, "trial")),
+        other => return Err(without(&format!("a known kind: `{other}`"))),
+    };
+    Ok((answer, orders_in(&fields)?))
 }

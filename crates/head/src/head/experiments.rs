@@ -90,8 +90,8 @@ impl Head {
         if !self.experiments.contains_key(id) {
             return Err(super::no_such_run(id));
         }
-        let answer = answer_of(answer)?;
-        self.tell_experiment(id, ExperimentEvent::Answered { question, answer });
+        let (answer, orders) = answer_of(answer)?;
+        self.tell_experiment(id, ExperimentEvent::Answered { question, answer, orders });
         Ok(())
     }
 

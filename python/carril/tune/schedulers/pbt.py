@@ -56,9 +56,25 @@ class Population(NativeScheduler):
             "custom_explore": self.custom_explore_fn is not None,
         }
 
+    def _complete(self, config: dict[str, Any], paths: list[list[str]], explored: bool) -> dict[str, Any]:
+        for path in paths:
+            _put(config, path, self._functions[tuple(path)]())
+        if not explored or self.custom_explore_fn is None:
+            return config
+        config = self.custom_explore_fn(config)
+        if not isinstance(config, dict):
+            raise ConfigTypeError(f"`custom_explore_fn` returned {kind_of(config)}: it must be a config")
+        return config
+
     log_config: bool
     require_attrs: bool
     synch: bool
+
+
+def _put(config: dict[str, Any], path: list[str], value: Any) -> None:
+    for key in path[:-1]:
+        config = config.setdefault(key, {})
+    config[path[-1]] = value
 
 
 class PopulationBasedTraining(Population):

@@ -1,10 +1,11 @@
 """Trials that grow while there is room: what nobody needs to begin is given to those that run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
 from carril.tune.schedulers import _checks
+from carril.tune.schedulers._trial import Controller, Trial
 from carril.tune.schedulers.trial_scheduler import FIFOScheduler, NativeScheduler, TrialScheduler
 
 if TYPE_CHECKING:
@@ -80,50 +81,101 @@ def _amounts(resources: Mapping[str, float] | None, where: str) -> dict[str, flo
 # As the default it is one object: it has no state.
 _EVENLY = DistributeResources()
 
+# A function of the user's: the controller, the trial, its result and the scheduler to bundles, or None for what it has.
+Allocate = Callable[[Controller, Trial, dict[str, Any], "ResourceChangingScheduler"], Any]
+
 
 class ResourceChangingScheduler(NativeScheduler):
     """Changes the resources of trials while they run; `base_scheduler` decides everything else.
 
-    A trial is saved, and goes on with more: its function asks `tune.get_context().get_trial_resources()`.
+    A trial is saved, and goes on with more: its function asks `tune.get_context().get_trial_resources()`. A function of
+    your own takes the controller, the trial, its result and this scheduler, and returns a `PlacementGroupFactory`, or None
+    where nothing changes.
     """
 
     def __init__(
         self,
         base_scheduler: TrialScheduler | None = None,
-        resources_allocation_function: DistributeResources | None = _EVENLY,
+        resources_allocation_function: DistributeResources | Allocate | None = _EVENLY,
     ) -> None:
         base = FIFOScheduler() if base_scheduler is None else base_scheduler
         if not isinstance(base, TrialScheduler):
             raise ConfigTypeError(
                 f"`ResourceChangingScheduler(base_scheduler=…)` is {kind_of(base)}: it must be a scheduler"
             )
-        if not hasattr(base, "_native_spec") or isinstance(base, ResourceChangingScheduler):
+        allocation = _checked(resources_allocation_function)
+        distributes = isinstance(allocation, DistributeResources)
+        if isinstance(base, ResourceChangingScheduler) or (distributes and not base._is_native):
             raise NotAvailableError(
                 f"`ResourceChangingScheduler` over `{type(base).__name__}` is not built yet",
-                hints=["the base scheduler must be one of carril's own"],
+                hints=["the base scheduler must be one of carril's own, or the allocation a function of your own"],
             )
         super().__init__(base.metric, base.mode)
         self.base_scheduler = base
-        self.resources_allocation_function = _checked(resources_allocation_function)
+        self.resources_allocation_function = allocation
+
+    @property
+    def _is_native(self) -> bool:
+        allocation = self.resources_allocation_function
+        is_native = allocation is None or isinstance(allocation, DistributeResources)
+        return is_native and self.base_scheduler._is_native and self._keeps_hooks_of(ResourceChangingScheduler)
+
+    def set_search_properties(self, metric: str | None, mode: str | None, **spec: Any) -> bool:
+        both = super().set_search_properties(metric, mode, **spec)
+        return self.base_scheduler.set_search_properties(metric, mode, **spec) and both
+
+    def _first_config(self, trial_id: str, config: dict[str, Any]) -> dict[str, Any]:
+        begin = getattr(self.base_scheduler, "_first_config", None)
+        return config if begin is None else begin(trial_id, config)
+
+    def on_trial_add(self, controller: Controller, trial: Trial) -> None:
+        self.base_scheduler.on_trial_add(controller, trial)
+
+    def on_trial_result(self, controller: Controller, trial: Trial, result: dict[str, Any]) -> str:
+        decision = self.base_scheduler.on_trial_result(controller, trial, result)
+        if decision != TrialScheduler.CONTINUE or not callable(self.resources_allocation_function):
+            return decision
+        bundles = self.resources_allocation_function(controller, trial, result, self)
+        if bundles is None:
+            return decision
+        from carril.tune.trainable._resources import amounts_in
+
+        resources = amounts_in(bundles, "resources_allocation_function")
+        if resources == trial.resources:
+            return decision
+        trial.resources = resources
+        reason = "`resources_allocation_function` has other resources for it"
+        controller.order({"trial": trial.trial_id, "verdict": "resize", "resources": resources, "reason": reason})
+        return TrialScheduler.PAUSE
+
+    def on_trial_complete(self, controller: Controller, trial: Trial, result: dict[str, Any]) -> None:
+        self.base_scheduler.on_trial_complete(controller, trial, result)
+
+    def on_trial_error(self, controller: Controller, trial: Trial) -> None:
+        self.base_scheduler.on_trial_error(controller, trial)
+
+    def on_trial_remove(self, controller: Controller, trial: Trial) -> None:
+        self.base_scheduler.on_trial_remove(controller, trial)
+
+    def choose_trial_to_run(self, controller: Controller) -> Trial | None:
+        return self.base_scheduler.choose_trial_to_run(controller)
 
     def _native_spec(self, constants: "Constants", metric: str | None, mode: str | None) -> dict[str, Any]:
-        spec: dict[str, Any] = self.base_scheduler._native_spec(constants, metric, mode)
-        if self.resources_allocation_function is None:
+        base: Any = self.base_scheduler
+        spec: dict[str, Any] = base._native_spec(constants, metric, mode)
+        if not isinstance(self.resources_allocation_function, DistributeResources):
             return spec
         allocation = self.resources_allocation_function._allocation(self._metric or metric, self._mode or mode)
         return {"resource_changing": {"base": spec, "allocation": allocation}}
 
 
-def _checked(allocation: object) -> DistributeResources | None:
+def _checked(allocation: object) -> DistributeResources | Allocate | None:
     if allocation is None or isinstance(allocation, DistributeResources):
         return allocation
     if isinstance(allocation, type) and issubclass(allocation, DistributeResources):
         return allocation()
     if callable(allocation):
-        raise NotAvailableError(
-            "`resources_allocation_function`: a function of your own is not built yet",
-            hints=["`DistributeResources(…)` and `DistributeResourcesToTopJob(…)` are there"],
-        )
+        return allocation
     raise ConfigTypeError(
         f"`resources_allocation_function` is {kind_of(allocation)}: it must be a `DistributeResources`"
     )

@@ -89,6 +89,11 @@ class PlacementGroupFactory:
         return f"PlacementGroupFactory({self._bundles!r}, strategy={self._strategy!r})"
 
 
+def amounts_in(request: Any, where: str) -> dict[str, float]:
+    """The amounts of a dict or of bundles."""
+    return request.required_resources if isinstance(request, PlacementGroupFactory) else as_amounts(request, where)
+
+
 # What `with_resources` takes: amounts, bundles, or a function of the config that returns either.
 Request = Mapping[str, Any] | PlacementGroupFactory | Callable[[dict[str, Any]], Any]
 
@@ -116,8 +121,4 @@ def resources_of(trainable: Any, config: dict[str, Any]) -> dict[str, float]:
         request = trainable.default_resource_request(config)  # type: ignore[attr-defined]
     if callable(request):
         request = request(config)
-    if request is None:
-        return dict(DEFAULT)
-    if isinstance(request, PlacementGroupFactory):
-        return request.required_resources
-    return as_amounts(request, "the resources of a trial")
+    return dict(DEFAULT) if request is None else amounts_in(request, "the resources of a trial")

@@ -3,14 +3,16 @@
 use carril_types::{Failure, Metrics, Resources};
 
 use crate::tune::TrialId;
-use crate::tune::scheduler::{Path, Policy};
+use crate::tune::scheduler::{Decision, Order, Path, Policy};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExperimentEvent {
     Begun,
+    /// With what the driver's scheduler decided about other trials meanwhile.
     Answered {
         question: u64,
         answer: Answer,
+        orders: Vec<Order>,
     },
     /// The trial has room, and runs.
     Placed {
@@ -71,9 +73,11 @@ pub enum Question {
         trial: TrialId,
         result: Metrics,
     },
+    /// `exhausted`: there will be no others.
     Choose {
         pending: Vec<TrialId>,
         paused: Vec<TrialId>,
+        exhausted: bool,
     },
 }
 
@@ -88,22 +92,15 @@ pub enum Answer {
         names: Option<(String, String)>,
         resources: Option<Resources>,
     },
+    /// `Complete` where a rule of the user's is fulfilled, `Stop` where the user's scheduler thinks that it is not worth more.
+    /// `saves`: others may go on from where it is.
     Judged {
-        judged: Judged,
+        decision: Decision,
         reason: String,
+        saves: bool,
         stop_all: bool,
     },
     Chosen(Option<TrialId>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judged {
-    Continue,
-    Pause,
-    /// A rule of the user's is fulfilled.
-    Stop,
-    /// The user's scheduler thinks that it is not worth more.
-    StopEarly,
 }
 
 /// What a trial is told after a report.

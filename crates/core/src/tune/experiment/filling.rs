@@ -175,8 +175,8 @@ impl Experiment {
             (Question::Judge { .. }, Answer::Judged { stop_all: true, .. }) => {
                 self.end_by(ExperimentEnd::Finished("the stopper has seen enough".to_owned()), out);
             }
-            (Question::Judge { trial, .. }, Answer::Judged { judged, reason, .. }) => {
-                self.on_judged(trial, judged, reason, out);
+            (Question::Judge { trial, .. }, Answer::Judged { decision, reason, saves, .. }) => {
+                self.on_judged(trial, (decision, reason), saves, out);
             }
             (Question::Choose { .. }, Answer::Chosen(Some(trial))) if self.waits(trial) => self.submit(trial, out),
             (Question::Choose { .. }, _) => self.nobody_chosen = true,
@@ -197,7 +197,8 @@ impl Experiment {
         }
         let Some(scheduler) = &mut self.scheduler else {
             if !self.nobody_chosen {
-                let about = Question::Choose { pending: self.pending.clone(), paused: self.paused.clone() };
+                let (pending, paused, exhausted) = (self.pending.clone(), self.paused.clone(), self.exhausted);
+                let about = Question::Choose { pending, paused, exhausted };
                 self.ask(about, out);
             }
             return None;

@@ -3,11 +3,11 @@
 use carril_types::{Metrics, Resources, Value};
 
 use super::{
-    Decision, Experiment, ExperimentCommand, ExperimentEnd, Exploit, Judged, Out, Question, Record, Scheduler, State,
-    Stop, Verdict, meant, shown, words_of,
+    Decision, Experiment, ExperimentCommand, ExperimentEnd, Exploit, Out, Question, Record, Scheduler, State, Stop,
+    Verdict, meant, shown, words_of,
 };
 use crate::tune::TrialId;
-use crate::tune::scheduler::Holding;
+use crate::tune::scheduler::{Explained, Holding};
 
 /// What a scheduler may look at, beside its metric and its time.
 pub(super) const ALWAYS_RECORDED: [&str; 2] = ["training_iteration", "time_total_s"];
@@ -105,18 +105,17 @@ impl Experiment {
         self.decide(trial, number, Verdict::Stop, reason, out);
     }
 
-    pub(super) fn on_judged(&mut self, trial: TrialId, judged: Judged, reason: String, out: &mut Out) {
+    pub(super) fn on_judged(&mut self, trial: TrialId, decided: Explained, saves: bool, out: &mut Out) {
         let State::Judging(number) = self.trial(trial).state else { return };
         self.trial(trial).state = State::Running;
-        match judged {
+        match decided {
             // A scheduler of the user's knows what it has decided; one of ours hears of it when the trial has ended.
-            Judged::Stop => self.stop(trial, number, Stop::by_rule(reason), out),
-            Judged::StopEarly => self.stop(trial, number, Stop { early: true, ..Stop::by_rule(reason) }, out),
-            Judged::Pause => {
-                self.trial(trial).state = State::Pausing(reason.clone());
-                self.decide(trial, number, Verdict::Pause, reason, out);
+            (decision @ (Decision::Stop | Decision::Complete), reason) => {
+                let early = decision == Decision::Stop;
+                self.stop(trial, number, Stop { early, ..Stop::by_rule(reason) }, out);
             }
-            Judged::Continue => self.judge(trial, number, out),
+            (Decision::Continue, _) if self.scheduler.is_some() => self.judge(trial, number, out),
+            decided => self.carry_out(trial, number, decided, saves, out),
         }
     }
 
@@ -127,12 +126,17 @@ impl Experiment {
             return self.decide(trial, number, Verdict::Continue, String::new(), out);
         };
         scheduler.on_others_wait(others_wait);
-        let (decision, reason) = scheduler.on_result(trial, &result);
+        let decided = scheduler.on_result(trial, &result);
         let saves = scheduler.wants_checkpoint(trial);
         if number > self.trial(trial).free && !matches!(self.scheduler, Some(super::AnyScheduler::Fifo(_))) {
             let result = self.recorded(&result);
             out.push(ExperimentCommand::Record(Record::Told { trial, result, others_wait }));
         }
+        self.carry_out(trial, number, decided, saves, out);
+    }
+
+    /// What a scheduler, ours or the driver's, has decided about the report of that number.
+    fn carry_out(&mut self, trial: TrialId, number: u64, (decision, reason): Explained, saves: bool, out: &mut Out) {
         let verdict = match decision {
             Decision::Continue if saves => Verdict::Save,
             Decision::Continue => Verdict::Continue,
@@ -151,7 +155,7 @@ impl Experiment {
                 one.state = State::Pausing(reason.clone());
                 Verdict::Pause
             }
-            Decision::Exploit { from, .. } if self.trial(from).checkpoints == 0 => {
+            Decision::Exploit { from, .. } if self.checkpoints_of(from) == 0 => {
                 self.refuse_exploit(trial);
                 self.warn_of_no_checkpoint(trial, from, out);
                 out.push(ExperimentCommand::Record(Record::ExploitRefused { trial }));
