@@ -438,3 +438,246 @@ def test_rays_resume_resumes_what_was_cut_off(scripts: Scripts, resume: str) -> 
     )
     assert values(output)["found"] == "[(1, True), (2, True)]", output
     assert "resuming `demo`: 0 of 2 trials done, 2 resume from their checkpoints" in output
+
+
+def test_schedulers_that_are_derived_from_rays_decide_with_super_and_stop_other_trials(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        import ray
+        from ray import tune
+        from ray.tune.schedulers import ASHAScheduler, FIFOScheduler, HyperBandScheduler, PopulationBasedTraining
+
+        ray.init(num_cpus=2)
+        heard, removed = [], []
+
+        class Halving(ASHAScheduler):
+            def on_trial_result(self, controller, trial, result):
+                decision = super().on_trial_result(controller, trial, result)
+                heard.append((result["training_iteration"], result["deep/er"], decision))
+                return decision
+
+        class Narrows(HyperBandScheduler):
+            def on_trial_result(self, controller, trial, result):
+                return super().on_trial_result(controller, trial, result)
+
+        class Population(PopulationBasedTraining):
+            def on_trial_result(self, controller, trial, result):
+                return super().on_trial_result(controller, trial, result)
+
+        class EndsAll(FIFOScheduler):
+            def on_trial_result(self, controller, trial, result):
+                if trial.config["x"] > 1 or len(controller.get_trials()) < 3:
+                    return self.CONTINUE
+                for other in controller.get_live_trials():
+                    if other is not trial:
+                        controller.stop_trial(other)
+                return self.STOP
+
+            def on_trial_remove(self, controller, trial):
+                removed.append(trial.trial_id[-1])
+
+        def function(config):
+            for _ in range(4):
+                tune.report({"loss": config["x"], "deep": {"er": 1}})
+
+        def endless(config):
+            while True:
+                tune.report({"loss": config["x"]})
+
+        class Counts(tune.Trainable):
+            def setup(self, config):
+                self.total = 0.0
+
+            def step(self):
+                self.total += self.config["x"]
+                return {"loss": self.config["x"], "total": self.total}
+
+            def save_checkpoint(self, directory):
+                with open(os.path.join(directory, "total"), "w") as file:
+                    file.write(str(self.total))
+
+            def load_checkpoint(self, directory):
+                with open(os.path.join(directory, "total")) as file:
+                    self.total = float(file.read())
+
+        def search(name, trainable, scheduler, space, metric="loss", mode="min", stop=None, most=None):
+            grid = tune.Tuner(
+                trainable,
+                param_space=space,
+                tune_config=tune.TuneConfig(metric=metric, mode=mode, scheduler=scheduler, max_concurrent_trials=most),
+                run_config=tune.RunConfig(name=name, storage_path=os.getcwd(), verbose=0, stop=stop),
+            ).fit()
+            assert not grid.num_errors, grid.errors
+            return grid
+
+        four = {"x": tune.grid_search([1, 2, 3, 4])}
+        halved = search("halved", function, Halving(max_t=4, grace_period=1, reduction_factor=2), four, most=1)
+        print(f"halved={[result.metrics['training_iteration'] for result in halved]}")
+        print(f"heard={heard[0]} {heard[-1]}")
+        narrowed = search("narrowed", Counts, Narrows(max_t=9), four)
+        print(f"narrowed={[result.metrics['training_iteration'] for result in narrowed]}")
+        ended = search("ended", endless, EndsAll(), {"x": tune.grid_search([1, 2, 3])})
+        print(f"ended={len(ended)} {ended.num_terminated}")
+        print(f"removed={removed}")
+        population = Population(
+            time_attr="training_iteration",
+            perturbation_interval=2,
+            quantile_fraction=0.5,
+            hyperparam_mutations={"x": [0.0, 1000.0]},
+            resample_probability=0.0,
+            synch=True,
+        )
+        grown = search(
+            "grown", Counts, population, {"x": tune.grid_search([0.0, 1000.0])}, "total", "max", {"training_iteration": 12}
+        )
+        print(f"grown={[result.metrics['total'] >= 1000 for result in grown]}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert found["halved"] == "[4, 1, 1, 1]"
+    assert found["heard"] == "(1, 1, 'CONTINUE') (1, 1, 'STOP')"
+    assert found["narrowed"] == "[9, 1, 1, 1]"
+    # The third one waited for room.
+    assert (found["ended"], found["removed"]) == ("3 3", "['2']")
+    # The worse of the two has gone on from the checkpoint of the better.
+    assert found["grown"] == "[True, True]"
+
+
+def test_what_scripts_take_from_trials_searchers_and_callbacks(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        import warnings
+        import ray
+        from ray import tune
+        from ray.tune.result_grid import ResultGrid
+        from ray.tune.search import Searcher
+
+        ray.init(num_cpus=2)
+        quiet = {"storage_path": os.getcwd(), "verbose": 0}
+
+        def function(config):
+            tune.report({"loss": float(config.get("x", "nan")), "deep": {"er": 1}, "timesteps_this_iter": 5})
+            tune.report({"loss": float(config.get("x", "nan")), "deep": {"er": 2}, "timesteps_this_iter": 5})
+
+        def fails(config):
+            raise ValueError("on purpose")
+
+        class Two(Searcher):
+            ends = []
+
+            def suggest(self, trial_id):
+                Two.ends += [None]
+                return {"x": 1, "fails": len(Two.ends) > 1} if len(Two.ends) < 3 else Searcher.FINISHED
+
+            def on_trial_complete(self, trial_id, result=None, **more):
+                Two.ends[int(trial_id[-1])] = (result and (result["deep/er"], result["deep"]["er"]), more)
+
+        def sometimes(config):
+            (fails if config["fails"] else function)(config)
+
+        tune.run(sometimes, search_alg=Two(), num_samples=4, raise_on_failed_trial=False, **quiet)
+        print(f"searcher={Two.ends[:2]}")
+
+        analysis = tune.run(
+            function,
+            config={"x": tune.grid_search([2, 1]), "deep": {"y": 3}},
+            metric="loss",
+            trial_name_creator=lambda trial: f"{trial.trainable_name}_{trial.trial_id}_named",
+            **quiet,
+        )
+        best = analysis.get_best_trial(mode="min")
+        print(f"best={best.config['x']} {analysis.default_metric}")
+        print(f"named={str(best) == f'{best.trainable_name}_{best.trial_id}_named' == repr(best)} {best.trainable_name}")
+        print(f"reserves={best.placement_group_factory.required_resources} {best.has_checkpoint()}")
+        print(f"grid={len(ResultGrid(analysis))} {ResultGrid(analysis).get_best_result('loss', 'max').config['x']}")
+        fields = ("timesteps_total", "timesteps_since_restore", "episodes_total")
+        print(f"counted={[best.last_result[name] for name in fields]}")
+        print(f"older={best.last_result['_timestamp'] == best.last_result['timestamp']}")
+
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            nothing = tune.run(function, num_samples=2, **quiet).get_best_trial("loss", "min")
+        print(f"nan={nothing} {any('no best trial' in str(one.message) for one in caught)}")
+
+        experiments = {"raises": {"run": fails, "storage_path": os.getcwd()}}
+        try:
+            tune.run_experiments(experiments, verbose=0)
+        except tune.TuneError:
+            print("raised=True")
+        (trial,) = tune.run_experiments(experiments, verbose=0, raise_on_failed_trial=False)
+        print(f"failed={trial.status}")
+        for wrong in ({"run": "nobody"}, {"stop": {}}, {"run": function, "bah": 1}):
+            try:
+                tune.run_experiments({"wrong": wrong})
+            except tune.TuneError as error:
+                print(f"wrong_{len(str(wrong))}={type(error).__mro__[-4:] != ()}")
+
+        class Breaks(tune.Callback):
+            def on_trial_result(self, **info):
+                raise KeyError("in a callback")
+
+        for name, how in (("plain", False), ("raise", "raise")):
+            config = tune.RunConfig(
+                callbacks=[Breaks()], failure_config=tune.FailureConfig(fail_fast=how), name=name, **quiet
+            )
+            try:
+                tune.Tuner(function, param_space={"x": 1}, run_config=config).fit()
+            except Exception as error:
+                print(f"{name}={type(error).__name__} {type(error.__cause__).__name__}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert found["searcher"] == "[((2, 2), {}), (None, {'error': True})]"
+    assert (found["best"], found["named"]) == ("1 loss", "True function")
+    assert (found["reserves"], found["grid"]) == ("{'CPU': 1.0} False", "2 2")
+    assert (found["counted"], found["older"]) == ("[10, 10, None]", "True")
+    assert found["nan"] == "None True"
+    assert (found["raised"], found["failed"]) == ("True", "ERROR")
+    assert sum(name.startswith("wrong_") for name in found) == 3
+    assert (found["plain"], found["raise"]) == ("TuneError KeyError", "KeyError NoneType")
+
+
+def test_how_a_trainer_is_scaled_can_be_searched(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        import ray
+        from ray import train, tune
+        from ray.train import ScalingConfig
+        from ray.train.data_parallel_trainer import DataParallelTrainer
+
+        ray.init(num_cpus=2)
+
+        def loop(config):
+            train.report({"workers": train.get_context().get_world_size(), "lr": config["lr"]})
+
+        spaces = {
+            "fields": ScalingConfig(num_workers=tune.grid_search([1, 2])),
+            "dict": {"num_workers": tune.choice([2])},
+            "configs": tune.grid_search([ScalingConfig(num_workers=2), ScalingConfig(resources_per_worker={"CPU": 2})]),
+        }
+        for name, scaling in spaces.items():
+            grid = tune.Tuner(
+                DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=1)),
+                param_space={"scaling_config": scaling, "train_loop_config": {"lr": 0.5}},
+                run_config=tune.RunConfig(name=name, storage_path=os.getcwd(), verbose=0),
+            ).fit()
+            assert not grid.num_errors, grid.errors
+            reserved = [result.config["scaling_config"]["resources_per_worker"] for result in grid]
+            print(f"{name}={[(result.metrics['workers'], result.metrics['lr']) for result in grid]} {reserved[-1]}")
+        try:
+            tune.Tuner(DataParallelTrainer(loop), param_space={"run_config": {}})
+        except Exception as error:
+            print(f"refused={'scaling_config' in str(error)}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert found["fields"] == "[(1, 0.5), (2, 0.5)] {'CPU': 1.0}"
+    assert found["dict"] == "[(2, 0.5)] {'CPU': 1.0}"
+    assert found["configs"] == "[(2, 0.5), (1, 0.5)] {'CPU': 2.0}"
+    assert found["refused"] == "True"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from carril._internal.spec import under_as_ray
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
 from carril.train._config import Config
 
@@ -42,7 +43,8 @@ class TuneConfig(Config):
         modes = self.mode if isinstance(self.mode, (list, tuple)) else [self.mode]
         if any(mode is not None and mode not in MODES for mode in modes):
             raise ConfigError(f"`TuneConfig.mode` is {self.mode!r}: it must be 'min' or 'max'")
-        if self.metric is not None and self.mode is None:
+        # In Ray a metric alone only says what is shown.
+        if self.metric is not None and self.mode is None and not under_as_ray():
             raise ConfigError(
                 f"`TuneConfig(metric={self.metric!r})` has no `mode`",
                 hints=["give `mode='min'` if less is better, `mode='max'` if more is"],

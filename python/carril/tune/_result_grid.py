@@ -156,9 +156,15 @@ class ResultGrid:
         filesystem: Any = None,
     ) -> None:
         """`metric` and `mode` are what is meant where a method is given none."""
+        # An `ExperimentAnalysis` may be given, which stands on a grid.
+        grid: Any = results if isinstance(results, ResultGrid) else getattr(results, "_grid", None)
+        if grid is not None:
+            results, experiment_path, filesystem = grid, grid._path, grid._filesystem
+            metric, mode = metric or grid._metric, mode or grid._mode
         self._results = list(results)
         self._metric, self._mode = metric, mode
         self._path, self._filesystem = experiment_path, filesystem
+        self._trainable_name: str = "" if grid is None else grid._trainable_name
 
     @classmethod
     def of(
@@ -180,13 +186,15 @@ class ResultGrid:
             )
             for trial in experiment.trials
         ]
-        return cls(
+        grid = cls(
             results,
             metric=experiment.metric,
             mode=experiment.mode,
             experiment_path=experiment.path,
             filesystem=experiment.filesystem,
         )
+        grid._trainable_name = str(experiment.record.get("trainable") or "")
+        return grid
 
     def __len__(self) -> int:
         return len(self._results)

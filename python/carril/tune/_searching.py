@@ -94,7 +94,7 @@ class Searching:
         """A trial has ended: one that the searcher suggested, or one that it does not know."""
         self._heard.add(number)
         if number in self._ids:
-            self._searcher.on_trial_complete(self._ids[number], None if failed else result, failed)
+            self._tell_end(self._ids[number], result, failed)
             return
         value = look_up(result or {}, self._metric) if isinstance(self._metric, str) else None
         if not isinstance(value, (int, float)):
@@ -105,6 +105,13 @@ class Searching:
             # It cannot learn from what it did not suggest itself or its space has not, or the files know a value only by its text.
             name = type(self._searcher).__name__
             self._warn(f"`{name}` was not told of trial `{trial_id}`: {str(error).partition(chr(10))[0]}")
+
+    def _tell_end(self, asked: str, result: dict[str, Any] | None, failed: bool) -> None:
+        # By name, and only what there is: a searcher of the user's need not take the rest.
+        if failed:
+            self._searcher.on_trial_complete(asked, error=True)
+        else:
+            self._searcher.on_trial_complete(asked, result=result)
 
     def _ask(self, number: int) -> Any:
         asked = self._free_id(number)
@@ -170,8 +177,7 @@ class Searching:
     def _is_trial(self, suggested: Suggested, trial: "StoredTrial") -> None:
         self._ids[trial.number] = suggested.id
         if trial.number in self._heard:
-            failed = trial.status == "error"
-            self._searcher.on_trial_complete(suggested.id, None if failed else trial.metrics, failed)
+            self._tell_end(suggested.id, trial.metrics, trial.status == "error")
 
     # ---------------------------------------------------------------- what is kept
 

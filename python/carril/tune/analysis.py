@@ -12,6 +12,7 @@ from carril.train._locations import joined
 from carril.train._result import Result, flatten
 from carril.tune._result_grid import ResultGrid, TrialResult, number_in, rows_of
 from carril.tune._stored import StoredExperiment, flat_parameters, read_experiment
+from carril.tune.schedulers._trial import TrialNames
 
 if TYPE_CHECKING:
     import pandas
@@ -21,11 +22,21 @@ if TYPE_CHECKING:
 __all__ = ["ExperimentAnalysis", "Trial"]
 
 
-class Trial:
+class Trial(TrialNames):
     """One trial of an experiment that is looked at. `status` is as older scripts compare it: "TERMINATED", "ERROR" …"""
 
-    def __init__(self, result: Result) -> None:
+    def __init__(self, result: Result, trainable_name: str = "") -> None:
         self._result = result
+        self.trainable_name = trainable_name
+
+    @property
+    def custom_trial_name(self) -> str | None:
+        """The name that the experiment's files have."""
+        return self._result._trial.name if isinstance(self._result, TrialResult) else None
+
+    @property
+    def resources(self) -> dict[str, float]:
+        return self._result._trial.resources if isinstance(self._result, TrialResult) else {}
 
     @property
     def trial_id(self) -> str:
@@ -57,10 +68,8 @@ class Trial:
         return self._result.metrics if self._result.metrics is not None else {}
 
     @property
-    def path(self) -> str | None:
+    def local_path(self) -> str | None:
         return self._result.path
-
-    local_path = logdir = path
 
     @property
     def checkpoint(self) -> "Checkpoint | None":
@@ -84,12 +93,6 @@ class Trial:
                 if value is not None:
                     values.setdefault(name, []).append(value)
         return {name: _summary(found) for name, found in values.items()}
-
-    def is_finished(self) -> bool:
-        return self.status in ("TERMINATED", "ERROR")
-
-    def __repr__(self) -> str:
-        return f"Trial({self.trial_id!r}, status={self.status!r}, config={self.config})"
 
 
 def _summary(values: list[float]) -> dict[str, float]:
@@ -127,42 +130,50 @@ class ExperimentAnalysis:
         self._grid = ResultGrid.of(given) if isinstance(given, StoredExperiment) else given
         self.default_metric = default_metric or self._grid._metric
         self.default_mode = default_mode or self._grid._mode
-        self.trials = [Trial(result) for result in self._grid]
+        self.trials = [Trial(result, self._grid._trainable_name) for result in self._grid]
 
     @property
     def experiment_path(self) -> str | None:
         return self._grid.experiment_path
 
     @property
-    def best_trial(self) -> Trial:
+    def best_trial(self) -> "Trial | None":
         """The trial whose last result is the best by the default metric."""
         return self.get_best_trial()
 
+    def _the_best(self) -> Trial:
+        """That trial, where something is asked of it."""
+        best = self.best_trial
+        if best is None:
+            raise NotFoundError(f"no trial is the best by `{self.default_metric}`")
+        return best
+
     @property
-    def best_config(self) -> dict[str, Any]:
-        return self.best_trial.config
+    def best_config(self) -> dict[str, Any] | None:
+        best = self.best_trial
+        return None if best is None else best.config
 
     @property
     def best_checkpoint(self) -> "Checkpoint | None":
-        return self.get_best_checkpoint(self.best_trial)
+        return self.get_best_checkpoint(self._the_best())
 
     @property
     def best_logdir(self) -> str | None:
-        return self.best_trial.path
+        return self._the_best().path
 
     @property
     def best_result(self) -> dict[str, Any]:
-        return self.best_trial.last_result
+        return self._the_best().last_result
 
     @property
     def best_dataframe(self) -> "pandas.DataFrame":
         """Every result of the best trial."""
-        return self.best_trial._result.metrics_dataframe
+        return self._the_best()._result.metrics_dataframe
 
     @property
     def best_result_df(self) -> "pandas.DataFrame":
         """The last result of the best trial, in one row."""
-        return _by_trial_id([self.best_trial])
+        return _by_trial_id([self._the_best()])
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -188,8 +199,8 @@ class ExperimentAnalysis:
         mode: str | None = None,
         scope: str = "last",
         filter_nan_and_inf: bool = True,
-    ) -> Trial:
-        """The best trial; see `ResultGrid.get_best_result`."""
+    ) -> "Trial | None":
+        """The best trial; see `ResultGrid.get_best_result`. None, with a warning, where none has a value that counts."""
         if len(self.trials) == 1:
             return self.trials[0]
         if not (metric or self.default_metric):
@@ -197,16 +208,24 @@ class ExperimentAnalysis:
                 "there is no metric to judge the trials by",
                 hints=["give it to `tune.run(metric='loss', mode='min')`, or to `get_best_trial` and its kin"],
             )
-        at = self._grid._best(metric or self.default_metric, mode or self.default_mode, scope, filter_nan_and_inf)
+        try:
+            at = self._grid._best(metric or self.default_metric, mode or self.default_mode, scope, filter_nan_and_inf)
+        except NotFoundError as error:
+            import warnings
+
+            warnings.warn(f"there is no best trial: {str(error).partition(chr(10))[0]}", stacklevel=2)
+            return None
         return self.trials[at]
 
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
-    ) -> dict[str, Any]:
-        return self.get_best_trial(metric, mode, scope).config
+    ) -> dict[str, Any] | None:
+        best = self.get_best_trial(metric, mode, scope)
+        return None if best is None else best.config
 
     def get_best_logdir(self, metric: str | None = None, mode: str | None = None, scope: str = "last") -> str | None:
-        return self.get_best_trial(metric, mode, scope).path
+        best = self.get_best_trial(metric, mode, scope)
+        return None if best is None else best.path
 
     def get_best_checkpoint(
         self, trial: "Trial | str | os.PathLike[str]", metric: str | None = None, mode: str | None = None
@@ -228,7 +247,7 @@ class ExperimentAnalysis:
     ) -> "Checkpoint | None":
         """The newest checkpoint of a trial; of the best one, by `metric` or the default, if none is given."""
         found = self.get_best_trial(metric, mode) if trial is None else self._find(trial)
-        return found.checkpoint
+        return None if found is None else found.checkpoint
 
     def get_all_configs(self, prefix: bool = False) -> dict[str, dict[str, Any]]:
         """Each trial's configuration, by the trial's id; with `prefix` its keys as `config/…`."""

@@ -13,7 +13,7 @@ from carril.tune.trainable import with_resources
 
 if TYPE_CHECKING:
     from carril.tune._plan import Resuming
-    from carril.tune.analysis import ExperimentAnalysis
+    from carril.tune.analysis import ExperimentAnalysis, Trial
 
 # What Ray's words for `resume` mean here: where to look is always the storage.
 _PLACES = ("AUTO", "LOCAL", "REMOTE", "PROMPT")
@@ -83,7 +83,8 @@ def run(
         trainable,
         param_space=config or {},
         tune_config=TuneConfig(
-            metric=metric,
+            # Alone it only says what the analysis is about.
+            metric=metric if mode is not None else None,
             mode=mode,
             search_alg=search_alg,
             scheduler=scheduler,
@@ -168,18 +169,37 @@ def _checkpoints(
     )
 
 
-def run_experiments(experiments: Any, **options: Any) -> Any:
-    """Ray's way to run several experiments, from dicts by name or from `Experiment` objects, one after the other."""
-    results: list[Any] = []
-    options = {"raise_on_failed_trial": False, **options}
+def run_experiments(
+    experiments: Any,
+    scheduler: Any = None,
+    verbose: int | None = None,
+    progress_reporter: Any = None,
+    resume: Any = None,
+    resume_config: ResumeConfig | None = None,
+    reuse_actors: bool = False,
+    raise_on_failed_trial: bool = True,
+    concurrent: bool = True,
+    callbacks: Sequence[Any] | None = None,
+) -> "list[Trial]":
+    """Ray's way to run several experiments, from dicts by name or from `Experiment` objects. Returns the trials of all.
+
+    They run one after the other, with or without `concurrent`: the trials of each share the machine.
+    """
+    options = {
+        "scheduler": scheduler,
+        "verbose": verbose,
+        "progress_reporter": progress_reporter,
+        "resume": resume,
+        "resume_config": resume_config,
+        "reuse_actors": reuse_actors,
+        "raise_on_failed_trial": raise_on_failed_trial,
+        "callbacks": callbacks,
+    }
     if isinstance(experiments, Mapping):
-        for name, spec in experiments.items():
-            spec = dict(spec)
-            results.extend(run(spec.pop("run"), name=name, **{**spec, **options}).trials)
-        return results
-    listed = [experiments] if isinstance(experiments, Experiment) else list(experiments)
+        listed = [Experiment.from_json(name, spec) for name, spec in experiments.items()]
+    else:
+        listed = [experiments] if isinstance(experiments, Experiment) else list(experiments)
     for one in listed:
         if not isinstance(one, Experiment):
             raise ConfigError(f"`run_experiments()` takes experiments, or a dict of them by name, not {one!r}")
-        results.extend(run(one, **options).trials)
-    return results
+    return [trial for one in listed for trial in run(one, **options).trials]

@@ -45,13 +45,13 @@ class ConcurrencyLimiter(Wrapper):
             return
         self.live_trials.remove(trial_id)
         if not self.batch:
-            self.searcher.on_trial_complete(trial_id, result, error)
+            self.searcher.on_trial_complete(trial_id, result=result, error=error)
             return
         self._ended.append((trial_id, result, error))
         if not self.live_trials:
             ended, self._ended = self._ended, []
-            for trial in ended:
-                self.searcher.on_trial_complete(*trial)
+            for one, last, failed in ended:
+                self.searcher.on_trial_complete(one, result=last, error=failed)
 
     def _spec(self, constants: "Constants") -> dict[str, Any]:
         spec = self._inner_spec(constants)

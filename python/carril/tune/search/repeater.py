@@ -73,9 +73,10 @@ class Repeater(Wrapper):
     def _tell_mean(self, group: _Group) -> None:
         values = [value for value in group.values.values() if value is not None]
         if not values:
-            self.searcher.on_trial_complete(group.trials[0], None, error=True)
+            self.searcher.on_trial_complete(group.trials[0], error=True)
         else:
-            self.searcher.on_trial_complete(group.trials[0], {self._one_metric(): sum(values) / len(values)})
+            mean = {self._one_metric(): sum(values) / len(values)}
+            self.searcher.on_trial_complete(group.trials[0], result=mean)
 
     def _one_metric(self) -> str:
         if not isinstance(self.metric, str):

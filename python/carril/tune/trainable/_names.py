@@ -3,7 +3,8 @@
 import functools
 from typing import Any
 
-from carril.exceptions import ConfigError, ConfigTypeError, kind_of
+from carril.exceptions import ConfigError, kind_of
+from carril.tune.error import TrainableError
 from carril.tune.trainable import _function_form, registry
 from carril.tune.trainable.trainable import Trainable
 
@@ -14,18 +15,18 @@ def check_trainable(trainable: Any) -> str:
         check_trainable(registry.get_trainable(trainable))
         return trainable
     if trainable is None:
-        raise ConfigError(
+        raise TrainableError(
             "there is nothing to tune", hints=["give a function of the config, a `Trainable` class or a trainer"]
         )
     if isinstance(trainable, type):
         return _checked_class(trainable)
     if isinstance(trainable, Trainable):
         name = type(trainable).__name__
-        raise ConfigTypeError(f"an object of `{name}` was given", hints=[f"give the class: `{name}`"])
+        raise TrainableError(f"an object of `{name}` was given", hints=[f"give the class: `{name}`"])
     if _is_trainer(trainable):
         return type(trainable).__name__
     if not callable(trainable):
-        raise ConfigTypeError(
+        raise TrainableError(
             f"{kind_of(trainable)} cannot be tuned: give a function of the config, a `Trainable` class or a trainer"
         )
     name = name_of(trainable)
@@ -44,7 +45,7 @@ def name_of(trainable: Any) -> str:
 
 def _checked_class(kind: type) -> str:
     if not issubclass(kind, Trainable):
-        raise ConfigTypeError(
+        raise TrainableError(
             f"the class `{kind.__name__}` is no `Trainable`",
             hints=["derive it from `carril.tune.Trainable`, or give a function of the config"],
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from carril.exceptions import ConfigError, ConfigTypeError, kind_of
+from carril.tune.error import TrainableError
 
 _trainables: dict[str, Any] = {}
 _environments: dict[str, Callable[..., Any]] = {}
@@ -27,7 +28,7 @@ def get_trainable(name: str) -> Any:
 
         close = difflib.get_close_matches(name, _trainables, n=1)
         hints = [f"did you mean {close[0]!r}?"] if close else [f"`register_trainable({name!r}, …)` gives it one"]
-        raise ConfigError(f"no trainable is registered as {name!r}", hints=hints)
+        raise TrainableError(f"no trainable is registered as {name!r}", hints=hints)
     return _trainables[name]
 
 
