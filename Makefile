@@ -11,7 +11,7 @@ INTERRUPTIBLE := env --default-signal=HUP,INT,QUIT
 RUST := $(shell find crates .cargo -name '*.rs' -o -name '*.toml' -o -name '*.proto') Cargo.toml Cargo.lock
 PACKAGE := $(shell find python/carril -type f -not -name '*.pyc') pyproject.toml MANIFEST.in
 
-.PHONY: train build wheel test test-rust test-python test-examples lint format test-long test-long-data test-long-fuzz test-long-soak test-long-search sim bench surface recording clean
+.PHONY: train build wheel test test-rust test-python test-examples lint format test-long test-long-data test-long-fuzz test-long-soak test-long-search test-long-ray sim bench surface recording clean
 
 ## Build, install and run the main example
 train: $(VENV)/.installed $(VENV)/.example
@@ -86,8 +86,8 @@ test-examples: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --manifest-path examples/rust/Cargo.toml --target-dir target
 	$(INTERRUPTIBLE) $(PY) -m pytest examples/tests
 
-## One part at full sizes, each under 40 minutes: make test-long PART=data (or fuzz, soak, search)
-PARTS := data fuzz soak search
+## One part at full sizes, each under 40 minutes: make test-long PART=data (or fuzz, soak, search, ray)
+PARTS := data fuzz soak search ray
 LONG_PYTHON := CARRIL_LONG=1 $(INTERRUPTIBLE) $(PY) -m pytest
 LONG_RUST := CARRIL_LONG=1 $(INTERRUPTIBLE) cargo test --quiet --release
 test-long: $(VENV)/.test $(VENV)/.installed
@@ -116,6 +116,10 @@ test-long-soak:
 test-long-search:
 	$(LONG_RUST) --package carril-cli
 	$(LONG_PYTHON) $(wildcard python/tests/test_tune*.py)
+
+## Scripts for Ray beside Ray itself, which is installed outside of the clone
+test-long-ray:
+	$(LONG_PYTHON) python/tests/beside_ray.py
 
 ## Seeds of the simulation: a range, or one, which is told in full
 sim:

@@ -1,7 +1,8 @@
 """The environments of the rivals, outside the clone, each with compiled bytecode.
 
 One has Ray and torch, one boto3, one Optuna, one all that reads data (Ray Data, pyarrow, Hugging Face's datasets, torch
-and Pillow), and one our wheel and torch; torchrun is the one of our environment. They are made once and kept in
+and Pillow), and one our wheel and torch; torchrun is the one of our environment. The tests that run scripts beside Ray have
+theirs from here too, one for each version. They are made once and kept in
 `${CARRIL_CACHE:-~/.cache/carril}/bench-<hash>`; the rivals are brought to their newest versions at each run, and our
 wheel is installed again when it has changed.
 """
@@ -23,6 +24,19 @@ _BOTO3 = ("boto3",)
 _OPTUNA = ("optuna",)
 # Without aiohttp, threads of Ray Data that look for it at the same time fail in Parquet of several files.
 _DATA = ("ray[data,train]", "torch", "numpy", "pyarrow", "pandas", "datasets", "pillow", "aiohttp")
+# What the scripts of `python/tests/ray_scripts` import. The older Ray needs packages of its time.
+_SCRIPTS = ("torch", "optuna", "hyperopt", "scikit-learn", "pillow", "tensorboardX", "aiohttp")
+_OF_ITS_TIME = {
+    "2.6.3": (
+        "ray[air,tune,data]==2.6.3",
+        "async-timeout",
+        "numpy<2",
+        "pandas<2.2",
+        "pyarrow<14",
+        "pydantic<2",
+        "setuptools<70",
+    ),
+}
 
 
 class EnvironmentProblem(Exception):
@@ -119,6 +133,13 @@ def data_environment() -> Environment:
     """The newest Ray on PyPI, with whatever else reads data."""
     directory = _make(_DATA, upgrade="ray")
     return Environment(directory, _versions(directory, ("ray", "pyarrow", "datasets", "torch", "pillow")))
+
+
+def script_environment(version: str) -> Environment:
+    """A Ray of one version, with what scripts that are written for it use."""
+    ray = _OF_ITS_TIME.get(version, (f"ray[data,train,tune]=={version}", "numpy", "pandas", "pyarrow"))
+    directory = _make((*ray, *_SCRIPTS), upgrade=None)
+    return Environment(directory, _versions(directory, ("ray", "torch")))
 
 
 def newest_wheel() -> Path:

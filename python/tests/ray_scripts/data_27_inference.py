@@ -52,7 +52,7 @@ def normalize(row):
 
 
 def main():
-    ray.init(num_cpus=2)
+    ray.init(num_cpus=4)
     frame = write_input(os.path.abspath("input"))
     save_model("model.pt")
     ds = ray.data.read_parquet(os.path.abspath("input"))
