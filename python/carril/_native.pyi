@@ -427,6 +427,9 @@ def write_blocks(descriptor: int, blocks: list[Block]) -> None: ...
 def trial_states() -> list[tuple[str, bool]]:
     """The states of a trial by name, each with whether it is over, in the order in which they are told."""
 
+def completed_lines(location: str) -> str | None:
+    """The lines of an experiment that is over, with what the directories of its trials say besides; None for nothing more."""
+
 def is_experiment_live(record: str) -> bool | None:
     """Whether a head has the experiment of this `experiment.json`; None where no owner is recorded."""
 

@@ -13,7 +13,7 @@ import pytest
 from driver_scripts import Scripts, scripts_fixture, wait_until  # noqa: F401
 
 from carril import tune
-from carril.exceptions import ConfigError, StorageError
+from carril.exceptions import StorageError
 from carril.train import Checkpoint, RunConfig
 from carril.tune import TuneConfig, Tuner
 from carril.tune._stored import StoredTrial, read_experiment
@@ -165,6 +165,7 @@ def test_damaged_lines_are_read_back_and_nothing_is_run_again(storage: Path, tmp
     chance = random.Random(18)
     for content in [b"", *(damaged(lines, chance) for _ in range(12))]:
         (path / "trials.jsonl").write_bytes(content)
+        assert [as_it_was(trial) for trial in read_experiment(path).trials] == [as_it_was(trial) for trial in before]
         so_far = starts(notes)
         grid = Tuner.restore(path, train).fit()
         assert starts(notes) == so_far, "what has ended is not run again"
@@ -266,15 +267,45 @@ def test_what_restore_cannot_open_is_one_clear_error_and_can_restore_says_so(sto
     assert Tuner.can_restore(path), "and is kept again"
 
 
-def test_a_damaged_record_is_named(storage: Path, tmp_path: Path) -> None:
-    train = noting(tmp_path / "notes")
+@pytest.mark.parametrize("content", [None, b"", b'{"name": "sea'])
+def test_a_search_whose_record_is_lost_is_the_same_search(
+    storage: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    notes = tmp_path / "notes"
+    train = noting(notes)
     path = search(storage, train)
-    (path / "experiment.json").write_text('{"name": "sea')
-    assert Tuner.can_restore(path) is False
-    with pytest.raises(StorageError, match=r"experiment\.json` is damaged"):
-        Tuner.restore(path, train)
-    with pytest.raises((StorageError, ConfigError), match=r"experiment\.json"):
-        search(storage, train)
+    record, before = path / "experiment.json", read_experiment(path)
+    kept, what = json.loads(record.read_text()), "missing" if content is None else "damaged"
+
+    def lose() -> None:
+        record.unlink() if content is None else record.write_bytes(content)
+
+    lose()
+    with pytest.warns(UserWarning, match=rf"experiment\.json` is {what}: this is what `trials.jsonl` says"):
+        found = read_experiment(path)
+    assert found.trials == before.trials and (found.name, found.metric, found.mode) == ("search", "loss", "min")
+    with pytest.warns(UserWarning, match=what):
+        assert Tuner.can_restore(path)
+    capsys.readouterr()
+    more = TuneConfig(metric="loss", mode="min", num_samples=7)
+    with pytest.warns(UserWarning, match=what):
+        tuner = Tuner.restore(path, train, tune_config=more, run_config=RunConfig(verbose=1))
+    assert len(tuner.fit()) == 7 and starts(notes) == 7, "what has ended is not run again"
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"`experiment.json` of the search was {what}, and is made again from `trials.jsonl`" in said, said
+    again = json.loads(record.read_text())
+    assert [again[name] for name in ("id", "seed", "created")] == [kept[name] for name in ("id", "seed", "created")]
+    # Without the lines the trials are in their directories.
+    lose()
+    (path / "trials.jsonl").unlink()
+    many = TuneConfig(metric="loss", mode="min", num_samples=8)
+    tuner = Tuner.restore(path, train, tune_config=many, run_config=RunConfig(verbose=1))
+    grid = tuner.fit()
+    assert len(grid) == 8 and starts(notes) == 8, "what has ended is not run again"
+    said = " ".join(capsys.readouterr().out.split())
+    assert "is made again from the directories of its 7 trials, which keep their configs" in said, said
+    after = read_experiment(path).trials
+    assert [as_it_was(trial) for trial in after[:6]] == [as_it_was(trial) for trial in before.trials]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"name": "x"}', b"\xff\x00 no JSON"])

@@ -10,7 +10,7 @@ use carril_proto::VERSION;
 use carril_store::{
     BlobStore, Differences, EXPERIMENT, EXPERIMENT_FORMAT, Existing, Experiment, ExperimentFiles, ExperimentRecord,
     Fact, History, Journal, JournalRecord, Owner, PythonFilesystem, RUN_FORMAT, Recovered, ReportFiles, RunDirectory,
-    RunRecord, Storage, StoreError, TRIALS, TrialState, last_report, recover, take_epoch, take_rescued,
+    RunRecord, Storage, StoreError, TRIALS, TrialState, last_report, recover, restore_record, take_epoch, take_rescued,
 };
 use carril_types::{
     ErrorCode, Failure, Metrics, OnExisting, OtherConfig, Rank, RunSpec, RunStatus, Value, WorkerCommand, count,
@@ -90,6 +90,7 @@ impl Disk for RealDisk {
         let mut mirror = opened_behind_its_owner(&storage, &path.join(EXPERIMENT), open)?;
         close_abandoned_experiment(&path, &self.abandoned)?;
         let record = record_of(request, &self.owner);
+        let restored = restore_record(&storage, &path, &record)?;
         let (differences, is_other) = search_differences(request, &record, &path)?;
         let existing = existing(spec);
         let opened = ExperimentFiles::open(&path, storage.location(), record, existing);
@@ -111,9 +112,8 @@ impl Disk for RealDisk {
             Recovered::default()
         };
         let unreadable = unreadable + before.left_out;
-        if is_other {
-            files.set_made_before(before.made())?;
-        }
+        files.begin(is_other.then(|| before.made()))?;
+        restored.into_iter().for_each(|text| files.warn(text));
         let made_before = files.record().made_before;
         // Of an earlier experiment too: a trial that a user has named like one of those gets another directory.
         let directories = storage.directories()?;

@@ -40,6 +40,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(storage::amend_manifest, module)?)?;
     module.add_function(wrap_pyfunction!(errors::error_codes, module)?)?;
     module.add_function(wrap_pyfunction!(storage::is_experiment_live, module)?)?;
+    module.add_function(wrap_pyfunction!(storage::completed_lines, module)?)?;
     module.add_function(wrap_pyfunction!(storage::trial_states, module)?)?;
     module.add_function(wrap_pyfunction!(session::shield_from_preemption, module)?)?;
     module.add_function(wrap_pyfunction!(session::show_title, module)?)?;

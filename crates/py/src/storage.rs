@@ -37,6 +37,12 @@ pub fn is_experiment_live(record: &str) -> Option<bool> {
     Some(summary.is_live() == Some(true))
 }
 
+/// The lines of an experiment that is over, with what the directories of its trials say besides; None where they say nothing more.
+#[pyfunction]
+pub fn completed_lines(py: Python<'_>, location: String) -> PyResult<Option<String>> {
+    aside(py, move || carril_store::Experiment::completed_lines(carril_store::Storage::open(&location, None)?))
+}
+
 /// The states of a trial by name, each with whether it is over, in the order in which they are told.
 #[pyfunction]
 pub fn trial_states() -> Vec<(&'static str, bool)> {

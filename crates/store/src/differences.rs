@@ -8,7 +8,7 @@ use std::path::Path;
 
 use carril_types::{Metrics, Value, write_json};
 
-use crate::experiment_files::ExperimentRecord;
+use crate::experiment_record::ExperimentRecord;
 use crate::python_json::parse_object;
 use crate::regular;
 use crate::run_directory::RunRecord;

@@ -12,13 +12,15 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use carril_types::{Metrics, ScoreOrder, Value};
+use carril_types::{Metrics, ScoreOrder, Value, write_json};
 
+pub(crate) use self::recover::PREFIX;
 use self::recover::recover_lost;
 pub use self::recover::{RECOVERED, Reached, Recovered, recover};
 pub use self::trial::{Trial, TrialState, UNFINISHED};
 use crate::error::StoreError;
-use crate::experiment_files::{CLOSED, EXPERIMENT, LEASE, OPENED, RESUMED, TRIALS};
+use crate::experiment_files::{CLOSED, OPENED, RESUMED, TRIALS};
+use crate::experiment_record::{EXPERIMENT, LEASE, fields_in};
 use crate::last_report::{RESULTS, last_report};
 use crate::owner::Owner;
 use crate::python_json::{find_in_object, parse_object};
@@ -58,6 +60,8 @@ pub struct ExperimentSummary {
     pub renewed: f64,
     /// What the driver recorded of its request.
     pub asked: Metrics,
+    /// What has become of `experiment.json`, where this was read from elsewhere.
+    pub lost: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -75,12 +79,25 @@ pub struct Experiment {
 }
 
 impl ExperimentSummary {
-    /// What a place says of its experiment; `None` where it holds none.
+    /// What a place says of its experiment; `None` where it holds none. Where `experiment.json` is lost: what its lines say (RECORD-1).
     pub fn read(place: &Storage) -> Result<Option<Self>, StoreError> {
-        let Some(bytes) = place.read(EXPERIMENT)? else { return Ok(None) };
+        let bytes = place.read(EXPERIMENT)?;
+        let fields = bytes.as_ref().map(|bytes| parse_object(&String::from_utf8_lossy(bytes)));
+        if let Some(summary) = fields.iter().flatten().find_map(Self::from_fields) {
+            return Ok(Some(summary));
+        }
+        let lines = place.read(TRIALS)?.unwrap_or_default();
+        let told = fields_in(&String::from_utf8_lossy(&lines)).and_then(|fields| Self::from_fields(&fields));
         let damaged = |why| StoreError::ExperimentDamaged { location: place.location().to_owned(), why };
-        let fields = parse_object(&String::from_utf8_lossy(&bytes)).ok_or_else(|| damaged("is not JSON"))?;
-        Self::from_fields(&fields).ok_or_else(|| damaged("lacks a name or a status that is known")).map(Some)
+        match (told, fields) {
+            (Some(summary), fields) => {
+                let lost = if fields.is_some() { "damaged" } else { "missing" };
+                Ok(Some(Self { lost: Some(lost), ..summary }))
+            }
+            (None, None) => Ok(None),
+            (None, Some(None)) => Err(damaged("is not JSON")),
+            (None, Some(Some(_))) => Err(damaged("lacks a name or a status that is known")),
+        }
     }
 
     /// The content of `experiment.json`.
@@ -127,6 +144,7 @@ impl ExperimentSummary {
             owner: map(fields, "owner").and_then(owner),
             renewed: number(fields, "renewed").unwrap_or(0.0),
             asked: map(fields, "asked").cloned().unwrap_or_default(),
+            lost: None,
         })
     }
 }
@@ -146,6 +164,27 @@ impl Experiment {
         let lines = experiment.parse(&String::from_utf8_lossy(&events));
         experiment.take_lines(lines)?;
         Ok(experiment)
+    }
+
+    /// The lines of an experiment that is over, with what they have lost and the trials' own directories say; `None` where that is nothing.
+    pub fn completed_lines(place: Storage) -> Result<Option<String>, StoreError> {
+        let Some(summary) = ExperimentSummary::read(&place)? else { return Ok(None) };
+        let events = place.read(TRIALS)?.unwrap_or_default();
+        let id = summary.id.clone();
+        let mut own = Self { place, summary, trials: Vec::new(), unreadable: 0, torn: false, read_back: 0 };
+        let lines = own.parse(&String::from_utf8_lossy(&events));
+        let directories = own.place.directories()?;
+        let recovered = recover_lost(&own.place, &id, lines, Some(directories))?;
+        if recovered.found.is_empty() && recovered.ends == 0 {
+            return Ok(None);
+        }
+        let reached = recovered.reached.iter().map(|(number, reached)| reached.line(*number));
+        let mut text = String::new();
+        for line in recovered.lines.iter().cloned().chain(reached) {
+            write_json(&mut text, &line);
+            text.push('\n');
+        }
+        Ok(Some(text))
     }
 
     /// EXPERIMENT-1.

@@ -4,22 +4,19 @@
 //!
 //! FILES-1: `trials.jsonl` that somebody empties or cuts while the experiment goes on is written again, at the latest by its end.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use carril_types::{Metrics, Value, write_json};
-use serde::{Deserialize, Serialize};
 
 use crate::append::{self, AppendFile};
 use crate::error::StoreError;
+use crate::experiment_record::{EXPERIMENT, EXPERIMENT_FORMAT, ExperimentRecord, RECORD};
 use crate::local::Place;
-use crate::owner::Owner;
 use crate::python_json::parse_object;
 use crate::regular;
 use crate::run_directory::refuse_newer;
 
-pub const EXPERIMENT: &str = "experiment.json";
 pub const TRIALS: &str = "trials.jsonl";
 /// In the directory of a trial that has ended: the line that says so, with the id of its last run. A trial that runs again has another.
 pub const TRIAL: &str = "trial.json";
@@ -29,98 +26,6 @@ pub(crate) const RUN: &str = "run";
 pub const OPENED: &str = "opened";
 pub const RESUMED: &str = "resumed";
 pub const CLOSED: &str = "closed";
-
-/// How long an owner that cannot be seen counts as alive, in seconds.
-pub(crate) const LEASE: f64 = 60.0;
-
-/// The format of an experiment's own files: `experiment.json`, `trials.jsonl` and what is beside them.
-pub const EXPERIMENT_FORMAT: u32 = 1;
-
-fn first_format() -> u32 {
-    1
-}
-
-/// `experiment.json`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct ExperimentRecord {
-    #[serde(default = "first_format")]
-    pub format: u32,
-    pub name: String,
-    pub id: String,
-    /// running, finished, stopped or failed.
-    pub status: String,
-    #[serde(default)]
-    pub reason: String,
-    pub created: f64,
-    #[serde(default)]
-    pub ended: Option<f64>,
-    pub carril_version: String,
-    pub trainable: String,
-    pub metric: Option<String>,
-    pub mode: Option<String>,
-    pub num_samples: Option<u64>,
-    pub searcher: String,
-    pub scheduler: String,
-    /// What the searcher is, without its limits.
-    #[serde(default)]
-    pub searcher_kind: Option<String>,
-    /// Each parameter in words.
-    #[serde(default)]
-    pub space: Option<BTreeMap<String, String>>,
-    /// So many trials come from another space or searcher than the one that stands here.
-    #[serde(default)]
-    pub made_before: u64,
-    pub seed: u64,
-    pub owner: Owner,
-    pub renewed: f64,
-    /// What the driver recorded of its request.
-    pub asked: serde_json::Value,
-}
-
-impl ExperimentRecord {
-    /// What the directory says of its experiment; `None` where it holds none.
-    pub fn read(directory: &Path) -> Option<Self> {
-        serde_json::from_slice(&regular::read(&directory.join(EXPERIMENT)).ok()?).ok()
-    }
-
-    pub fn is_live(&self, now: f64) -> bool {
-        self.status == "running" && self.owner.is_alive().unwrap_or(now - self.renewed < LEASE)
-    }
-
-    /// The name of the record once another experiment has begun in the same directory.
-    fn kept_as(&self) -> String {
-        format!("experiment-{}.json", self.id)
-    }
-
-    fn trials_kept_as(&self) -> String {
-        format!("trials-{}.jsonl", self.id)
-    }
-
-    /// How to get back to it, where it did not finish and another one begins in its directory.
-    fn left_aside(&self, directory: &Path, location: &str) -> Result<Option<String>, StoreError> {
-        if self.status == "finished" {
-            return Ok(None);
-        }
-        let lines = read_lines(&directory.join(TRIALS))?.readable;
-        let trials = |event: &str| {
-            let said = lines.iter().filter(|line| line.get("event") == Some(&Value::Text(event.to_owned())));
-            let mut trials: Vec<u64> = said.filter_map(|line| line.get("trial")?.as_f64()).map(|n| n as u64).collect();
-            trials.sort_unstable();
-            trials.dedup();
-            trials.len()
-        };
-        let (made, ended, own, its) = (trials("made"), trials("ended"), self.kept_as(), self.trials_kept_as());
-        Ok((made > 0).then(|| {
-            format!(
-                "the earlier search in `{location}` did not finish ({ended} of {} ended): its trials are kept, and this one starts \
-                 new ones beside them, as in Ray; `Tuner.restore(\"{location}\", trainable).fit()` or `tune.run(…, resume=True)` \
-                 resumes a search instead (the earlier one once this one has ended, and `{own}` and `{its}` are moved back to \
-                 `{EXPERIMENT}` and `{TRIALS}`)",
-                carril_types::count(made as u64, "trial"),
-            )
-        }))
-    }
-}
 
 /// What becomes of an experiment that the directory holds already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +58,8 @@ pub struct ExperimentFiles {
     kept: Kept,
     warnings: Vec<String>,
     place: Place,
+    /// The line of this start.
+    begins: Metrics,
 }
 
 /// The lines of `trials.jsonl`, for the case that somebody cuts it: FILES-1. Of a long search without what its scheduler was told, which
@@ -246,15 +153,26 @@ impl ExperimentFiles {
         let kept = Kept::new(std::mem::take(&mut lines.text), MOST_KEPT);
         let trials = append::Lines::open(path)?;
         let place = Place::of(directory);
-        let mut files = Self { directory: directory.to_owned(), record, trials, kept, warnings, place };
+        let files = Self { directory: directory.to_owned(), record, trials, kept, warnings, place, begins };
         files.write_record()?;
-        files.append(&begins);
         Ok((files, lines))
     }
 
     /// Writes down that an experiment has failed whose owner could not.
     pub fn close(directory: &Path, record: ExperimentRecord) -> Result<(), StoreError> {
-        write_record(directory, &ExperimentRecord { status: "failed".to_owned(), ..record })
+        ExperimentRecord { status: "failed".to_owned(), ..record }.write(directory)
+    }
+
+    /// Where `made_before` is known: the line of this start has the record, for the case that `experiment.json` is lost.
+    pub fn begin(&mut self, made_before: Option<u64>) -> Result<(), StoreError> {
+        if let Some(trials) = made_before {
+            self.record.made_before = trials;
+            self.write_record()?;
+        }
+        let mut begins = self.begins.clone();
+        begins.set(RECORD, Value::Map(self.record.fields()));
+        self.append(&begins);
+        Ok(())
     }
 
     /// Replaces the lines by these, as a whole.
@@ -293,6 +211,10 @@ impl ExperimentFiles {
         Ok(())
     }
 
+    pub fn warn(&mut self, text: String) {
+        self.warnings.push(text);
+    }
+
     /// What somebody should know of the files, since the last time.
     pub fn take_warnings(&mut self) -> Vec<String> {
         std::mem::take(&mut self.warnings)
@@ -300,12 +222,6 @@ impl ExperimentFiles {
 
     pub fn record(&self) -> &ExperimentRecord {
         &self.record
-    }
-
-    /// From here on trials come from another space or searcher.
-    pub fn set_made_before(&mut self, trials: u64) -> Result<(), StoreError> {
-        self.record.made_before = trials;
-        self.write_record()
     }
 
     pub fn append(&mut self, line: &Metrics) {
@@ -369,14 +285,8 @@ impl ExperimentFiles {
     }
 
     fn write_record(&self) -> Result<(), StoreError> {
-        write_record(&self.directory, &self.record)
+        self.record.write(&self.directory)
     }
-}
-
-fn write_record(directory: &Path, record: &ExperimentRecord) -> Result<(), StoreError> {
-    let path = directory.join(EXPERIMENT);
-    let text = serde_json::to_string_pretty(record).expect("a record of plain fields is always JSON");
-    regular::replace(&path, &format!("{text}\n")).map_err(StoreError::io("write", &path))
 }
 
 fn own_line(event: &str, at: f64, texts: &[(&str, &str)]) -> Metrics {
@@ -397,7 +307,7 @@ pub struct Lines {
     text: String,
 }
 
-fn read_lines(path: &Path) -> Result<Lines, StoreError> {
+pub(crate) fn read_lines(path: &Path) -> Result<Lines, StoreError> {
     let text = match regular::read(path) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -411,6 +321,7 @@ fn read_lines(path: &Path) -> Result<Lines, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owner::Owner;
 
     fn record() -> ExperimentRecord {
         let record = serde_json::json!({
@@ -427,6 +338,7 @@ mod tests {
             let root = tempfile::tempdir().unwrap();
             let (directory, path) = (root.path().join("search"), root.path().join("search").join(TRIALS));
             let (mut files, _) = ExperimentFiles::open(&directory, "search", record(), Existing::Resume).unwrap();
+            files.begin(None).unwrap();
             files.kept.most = most;
             let line = |event: &str, at: usize| own_line(event, at as f64, &[("why", "a reason of some length")]);
             for at in 0..6 {

@@ -15,6 +15,7 @@ mod epoch;
 mod error;
 mod experiment;
 mod experiment_files;
+mod experiment_record;
 mod faults;
 mod journal;
 mod last_report;
@@ -51,10 +52,8 @@ pub use experiment::{
     Experiment, ExperimentStatus, ExperimentSummary, RECOVERED, Reached, Recovered, Trial, TrialState, UNFINISHED,
     recover,
 };
-pub use experiment_files::{
-    CLOSED, EXPERIMENT, EXPERIMENT_FORMAT, Existing, ExperimentFiles, ExperimentRecord, Lines, OPENED, RESUMED, TRIAL,
-    TRIALS,
-};
+pub use experiment_files::{CLOSED, Existing, ExperimentFiles, Lines, OPENED, RESUMED, TRIAL, TRIALS};
+pub use experiment_record::{EXPERIMENT, EXPERIMENT_FORMAT, ExperimentRecord, restore_record};
 pub use faults::{Crashed, crash_at, journal_point};
 pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};
 pub use last_report::{last_report, report_number};

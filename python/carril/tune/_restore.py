@@ -18,12 +18,19 @@ import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from carril._internal.pickling import dumps, loads
-from carril.exceptions import ConfigError, StorageError
+from carril.exceptions import ConfigError, NotFoundError, StorageError
 from carril.train._config import RunConfig, coerce
-from carril.train._locations import is_uri, joined, parent_and_name
+from carril.train._locations import (
+    checked_filesystem,
+    is_uri,
+    joined,
+    location,
+    parent_and_name,
+    path_in_filesystem,
+)
 from carril.train._places import place
 from carril.tune._config import TuneConfig
-from carril.tune._stored import read_experiment
+from carril.tune._stored import StoredExperiment, read_experiment
 
 if TYPE_CHECKING:
     from carril.tune._plan import Plan, Resuming
@@ -87,7 +94,7 @@ def _damage_of_first_format(data: bytes) -> str | None:
 
 def is_restorable(path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> bool:
     """Whether `restore` has what it needs, as far as can be seen without opening a pickle."""
-    stored = read_experiment(path, storage_filesystem)
+    stored = _located(path, storage_filesystem)
     return damage(place(stored.path, stored.filesystem).read(FILE)) is None
 
 
@@ -125,7 +132,7 @@ def restore(
     storage_filesystem: Any,
 ) -> T:
     """The tuner of `Tuner.restore`."""
-    stored = read_experiment(path, storage_filesystem)
+    stored = _located(path, storage_filesystem)
     content = _content(place(stored.path, stored.filesystem).read(FILE), stored.path, given)
     _check_name(trainable, stored.record)
 
@@ -155,6 +162,18 @@ def restore(
     return kind(
         trainable, param_space=part("param_space"), tune_config=tune_config, run_config=run_config, _resuming=resuming
     )
+
+
+def _located(path: "str | os.PathLike[str]", storage_filesystem: Any) -> StoredExperiment:
+    """The experiment; without its own files what there is in the directories of its trials, which the head reads."""
+    try:
+        return read_experiment(path, storage_filesystem)
+    except (NotFoundError, StorageError):
+        filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
+        where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
+        if place(where, filesystem).read(FILE) is None:
+            raise
+        return StoredExperiment(where, {}, [], filesystem)
 
 
 def _content(data: bytes | None, path: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ error is over, wherever that line stands.
 
 import json
 import os
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -112,31 +113,63 @@ def read_experiment(path: "str | os.PathLike[str]", storage_filesystem: Any = No
         where = parent
     kept = place(where, filesystem)
     data = kept.read(EXPERIMENT_FILE)
-    if data is None:
-        raise _not_found(where, kept, filesystem)
-    record = _object(data.decode(errors="replace"))
+    lines = (kept.read(TRIALS_FILE) or b"").decode(errors="replace")
+    record = _object((data or b"").decode(errors="replace"))
     if not isinstance(record.get("status"), str):
-        raise StorageError(
-            f"`{joined(where, EXPERIMENT_FILE)}` is damaged: what the experiment was cannot be read",
-            hints=[
-                "put it back from a copy; the trials' own directories are whole, and `Result.from_path` reads each",
-            ],
-        )
-    trials, unreadable = _trials((kept.read(TRIALS_FILE) or b"").decode(errors="replace"))
-    if not _is_live(record, data):
+        record = _record_in(lines)
+        what = "is missing" if data is None else "is damaged"
+        if not isinstance(record.get("status"), str):
+            if data is None:
+                raise _not_found(where, kept, filesystem)
+            raise StorageError(
+                f"`{joined(where, EXPERIMENT_FILE)}` {what}: what the experiment was cannot be read",
+                hints=[
+                    "run the script again that made it: `Tuner(…).fit()` with the same `name` and `storage_path` resumes it",
+                    "or put the file back from a copy; `Result.from_path` reads the directory of each trial",
+                ],
+            )
+        text = f"`{joined(where, EXPERIMENT_FILE)}` {what}: this is what `{TRIALS_FILE}` says of the experiment"
+        warnings.warn(text, stacklevel=2)
+    trials, unreadable = _trials(lines)
+    if not _is_live(record):
+        if filesystem is None and _may_lack(trials, unreadable, record, lines):
+            from carril._native import completed_lines
+
+            trials, _ = _trials(completed_lines(where) or lines)
         for trial in trials:
             if trial.status in _LIVE_STATES:
                 trial.status = "unfinished"
     return StoredExperiment(where, record, trials, filesystem, unreadable)
 
 
-def _is_live(record: dict[str, Any], data: bytes) -> bool:
+def _may_lack(trials: list[StoredTrial], unreadable: int, record: dict[str, Any], lines: str) -> bool:
+    """Whether the lines have lost something that the trials' own directories have: then these are worth a look."""
+    is_cut = record["status"] != "running" and '"closed"' not in lines[-1000:]
+    has_gap = [trial.number for trial in trials] != list(range(len(trials)))
+    return unreadable > 0 or is_cut or has_gap or not all(trial.is_over for trial in trials)
+
+
+def _record_in(lines: str) -> dict[str, Any]:
+    """The record that the last start has written into the lines, and how the experiment ended since; {} where there is none."""
+    record: dict[str, Any] = {}
+    for line in lines.split("\n")[:-1]:
+        if line.startswith(_TOLD) or ('"record"' not in line and '"closed"' not in line):
+            continue
+        event = _object(line)
+        if event.get("event") in ("opened", "resumed"):
+            record = _of(event, "record", dict) or record
+        elif event.get("event") == "closed" and record:
+            record = {**record, "status": event.get("status"), "reason": event.get("reason"), "ended": event.get("at")}
+    return record
+
+
+def _is_live(record: dict[str, Any]) -> bool:
     """Whether a head has the experiment, as far as can be seen from here."""
     if record["status"] != "running":
         return False
     from carril._native import is_experiment_live
 
-    return is_experiment_live(data.decode(errors="replace")) is not False
+    return is_experiment_live(json.dumps(record)) is not False
 
 
 def _object(text: str) -> dict[str, Any]:

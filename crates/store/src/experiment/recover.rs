@@ -27,7 +27,7 @@ use crate::verify::list_checkpoints;
 pub const RECOVERED: &str = "recovered";
 
 /// The ids of an experiment's trials begin with so many characters of its own.
-const PREFIX: usize = 5;
+pub(crate) const PREFIX: usize = 5;
 
 /// A number may be so far beyond twice the count of the trials that are known.
 const GAP: u64 = 16;
@@ -64,6 +64,27 @@ pub struct Reached {
     /// How its run has ended, with the headline of a failure.
     pub ended: Option<(RunStatus, String)>,
     pub checkpoint: Option<String>,
+}
+
+impl Reached {
+    /// The same as a line of `trials.jsonl`: its end, or that it was started.
+    pub(super) fn line(&self, number: u64) -> Metrics {
+        let text = |text: &str| Value::Text(text.to_owned());
+        let last = self.last.clone().unwrap_or_default();
+        let event = if self.ended.is_some() { "ended" } else { "started" };
+        let mut line =
+            Metrics(vec![("event".to_owned(), text(event)), ("trial".to_owned(), Value::Int(number as i64))]);
+        let Some((status, headline)) = &self.ended else { return line };
+        let failed = *status == RunStatus::Failed;
+        line.set("status", text(if failed { "error" } else { "terminated" }));
+        line.set("error", if failed { text(headline.trim_start_matches("rank 0 failed: ")) } else { Value::None });
+        for (name, of) in [("iterations", "training_iteration"), ("seconds", "time_total_s")] {
+            line.set(name, last.get(of).cloned().unwrap_or(Value::Int(0)));
+        }
+        line.set("checkpoint", self.checkpoint.as_deref().map_or(Value::None, text));
+        line.set("metrics", Value::Map(last));
+        line
+    }
 }
 
 /// Completes the lines of the experiment of this id.
