@@ -256,3 +256,43 @@ def test_a_trial_that_ends_while_it_is_asked_for_its_stacks_does_not_hide_the_ot
     assert "_00001_" in told and "in objective" in told and "_00000_" not in told, told
     (scripts.directory / "trial.over").touch()
     script.finish()
+
+
+SAVES = """
+    from carril import tune
+
+    def objective(config):
+        for step in range(2):
+            saved = tune.Checkpoint.from_dict({"step": step}) if config["x"] < 3 else None
+            tune.report({"loss": config["x"] + step}, checkpoint=saved)
+
+    tune.Tuner(
+        objective,
+        param_space={"x": tune.grid_search([1, 2, 3])},
+        tune_config=tune.TuneConfig(metric="loss", mode="min"),
+        run_config=tune.RunConfig(name="saves", verbose=0),
+    ).fit()
+"""
+
+
+def test_verify_reads_the_checkpoints_of_every_trial_of_a_search(scripts: Scripts) -> None:
+    assert scripts.start(SAVES).finish() == 0
+    search = scripts.storage / "saves"
+    for word in ("saves", str(search)):
+        verified = carril(scripts, "verify", word)
+        assert verified.count("verified  ") == 4 and len(verified.splitlines()) == 5, verified
+        assert verified.splitlines()[-1].startswith("saves: 4 checkpoints of 3 trials verified, "), verified
+        assert verified.endswith(", 0 damaged; 1 trial without one\n"), verified
+    found = json_lines(carril(scripts, "verify", "saves", "--json"))
+    assert [line["verified"] for line in found] == [True] * 4 and len({line["trial"] for line in found}) == 2
+    (trial,) = {line["trial"] for line in found if "x=1" in line["checkpoint"]}
+    assert carril(scripts, "verify", f"saves/{trial}").count("verified  ") == 2
+    damaged = Path(found[0]["checkpoint"])
+    (damaged / next(path.name for path in damaged.iterdir() if not path.name.startswith("."))).write_bytes(b"x")
+    done = subprocess.run(
+        [CARRIL, "verify", "saves"], env=scripts.environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1 and f"damaged   {damaged}  " in done.stdout, done
+    assert "saves: 3 checkpoints of 3 trials verified" in done.stdout and "1 damaged" in done.stdout, done.stdout
+    scripts.start(SEARCH).finish()
+    assert "none of the 3 trials of `search` has a checkpoint" in carril(scripts, "verify", "search", code=2)
