@@ -266,7 +266,7 @@ def test_the_name_of_a_finished_run_can_be_used_again_and_goes_on_from_its_check
     [
         "from ray import serve",
         "import ray.rllib",
-        "from ray.tune.utils import validate_save_restore",
+        "from ray.tune.utils.log import Verbosity",
         "from ray.train.lightning import RayDDPStrategy",
         "import ray.train.xgboost",
         "from ray.util.multiprocessing import Pool",
@@ -291,7 +291,7 @@ def test_a_library_that_can_do_without_ray_goes_on(scripts: Scripts) -> None:
     output = scripts.run(
         """
         try:
-            from ray.tune.utils import validate_save_restore
+            from ray.tune.utils.log import Verbosity
         except ImportError:
             print("utils=none")
         try:

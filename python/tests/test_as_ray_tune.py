@@ -681,3 +681,121 @@ def test_how_a_trainer_is_scaled_can_be_searched(scripts: Scripts) -> None:
     assert found["dict"] == "[(2, 0.5)] {'CPU': 1.0}"
     assert found["configs"] == "[(2, 0.5), (1, 0.5)] {'CPU': 2.0}"
     assert found["refused"] == "True"
+
+
+def test_what_ray_refuses_warns_of_and_keeps_in_a_search(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        import pickle
+        import sys
+        import warnings
+        import ray
+        from ray import train, tune
+        from ray.tune.search import BasicVariantGenerator, ConcurrencyLimiter
+        from ray.tune.utils import validate_save_restore
+        from ray.util.annotations import RayDeprecationWarning
+
+        ray.init(num_cpus=2)
+
+        def config(name, **more):
+            return tune.RunConfig(name=name, storage_path=os.getcwd(), verbose=0, **more)
+
+        def fails(space):
+            print("this is printed")
+            print("and this is an error", file=sys.stderr)
+            raise KeyError("on purpose")
+
+        failed = tune.Tuner(fails, run_config=config("failed", log_to_file=True)).fit()
+        error = pickle.loads(pickle.dumps(failed.errors[0]))
+        kinds = (isinstance(error, KeyError), isinstance(error, ray.exceptions.RayTaskError), type(error.cause).__name__)
+        print(f"error={kinds} {'on purpose' in str(error)}")
+        written = [open(os.path.join(failed[0].path, name)).read().strip() for name in ("stdout", "stderr")]
+        print(f"written={written}")
+        print(f"repr={[word for word in ('trial_id', 'config', 'timestamp') if word in repr(failed[0])]}")
+
+        class Counts(tune.Callback):
+            count = 0
+
+            def on_trial_result(self, **info):
+                self.count += 1
+
+            def get_state(self):
+                return {"count": self.count}
+
+            def set_state(self, state):
+                self.count = state["count"] + 100
+
+        def warned(space):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                train.get_context(), train.get_checkpoint(), train.report({"x": 1})
+            kinds = [one.category is RayDeprecationWarning for one in caught]
+            tune.report({"warned": sum(kinds), "named": [str(one.message).count("ray.tune.") for one in caught]})
+
+        result = tune.Tuner(warned, run_config=config("warned", callbacks=[Counts()])).fit()[0]
+        print(f"warned={result.metrics.get('warned')} {result.metrics.get('named')}")
+        restored = tune.Tuner.restore(os.path.join(os.getcwd(), "warned"), warned)
+        print(f"restored={restored._plan.run_config.callbacks[0].count}")
+
+        class Steps(tune.Trainable):
+            def setup(self, config):
+                self.steps = 0
+
+            def step(self):
+                self.steps += 1
+                return {"steps": self.steps}
+
+            def save_checkpoint(self, directory):
+                return {"steps": self.steps}
+
+            def load_checkpoint(self, state):
+                self.steps = state["steps"]
+
+        print(f"saves={validate_save_restore(Steps)}")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            tune.run(
+                Steps,
+                stop={"training_iteration": 1},
+                checkpoint_freq=1,
+                keep_checkpoints_num=1,
+                storage_path=os.getcwd(),
+                verbose=0,
+            )
+        print(f"older={sum(one.category is DeprecationWarning for one in caught)}")
+
+        limited = ConcurrencyLimiter(BasicVariantGenerator(), max_concurrent=2)
+        both = tune.TuneConfig(search_alg=limited, max_concurrent_trials=1)
+        attempts = {
+            "limits": lambda: tune.Tuner(fails, tune_config=both),
+            "nowhere": lambda: tune.ExperimentAnalysis("/nowhere"),
+            "instance": lambda: restored.restore("/nowhere", warned),
+            "nothing": lambda: tune.Tuner(),
+            "unknown": lambda: tune.Tuner("unknown"),
+            "file": lambda: tune.Tuner(fails, run_config=config("file", log_to_file=3)),
+        }
+        for name, attempt in attempts.items():
+            try:
+                attempt()
+            except Exception as raised:
+                kinds = [kind.__name__ for kind in (ValueError, AttributeError, tune.TuneError) if isinstance(raised, kind)]
+                print(f"{name}={kinds}")
+        """,
+        before=AS_RAY,
+    )
+    found = values(output)
+    assert found["error"] == "(True, True, 'KeyError') True"
+    assert found["written"] == "['this is printed', 'and this is an error']"
+    assert found["repr"] == "[]"
+    assert found["warned"] == "3 [1, 1, 1]"
+    # Two reports, and what `set_state` adds.
+    assert found["restored"] == "102"
+    assert (found["saves"], found["older"]) == ("True", "2")
+    assert (found["limits"], found["nowhere"], found["instance"]) == (
+        "['ValueError']",
+        "['ValueError']",
+        "['AttributeError']",
+    )
+    assert found["nothing"] == found["unknown"] == "['ValueError', 'TuneError']"
+    assert found["file"] == "['ValueError']"

@@ -123,13 +123,20 @@ MODULES: dict[str, dict[str, str]] = {
         "carril.tune.integration.xgboost": "TuneReportCallback TuneReportCheckpointCallback",
     },
     "ray.tune.logger": {"carril.as_ray.tune_utils": "pretty_print", "carril.tune.logger": "*"},
+    "ray.tune.logger.csv": {"carril.tune.logger": "CSVLoggerCallback"},
+    "ray.tune.logger.json": {"carril.tune.logger": "JsonLoggerCallback"},
+    "ray.tune.logger.tensorboardx": {"carril.tune.logger": "TBXLoggerCallback"},
     "ray.tune.logger.logger": {"carril.as_ray.tune_utils": "pretty_print", "carril.tune.logger": "LoggerCallback"},
     "ray.tune.progress_reporter": {"carril.tune": "CLIReporter JupyterNotebookReporter ProgressReporter"},
-    "ray.tune.registry": {"carril.tune": "register_env register_trainable"},
+    "ray.tune.registry": {
+        "carril.tune": "register_env register_trainable",
+        "carril.tune.trainable.registry": "get_trainable_cls=get_trainable",
+    },
     "ray.tune.result": {
         "carril.as_ray.constants": (
-            "CONFIG_PREFIX DEFAULT_METRIC DONE EPISODES_TOTAL EXPERIMENT_TAG HOSTNAME NODE_IP PID TIMESTEPS_TOTAL "
-            "TIME_THIS_ITER_S TIME_TOTAL_S TRAINING_ITERATION TRIAL_ID"
+            "AUTO_RESULT_KEYS CHECKPOINT_DIR_NAME CONFIG_PREFIX DEFAULT_METRIC DONE EPISODES_THIS_ITER EPISODES_TOTAL "
+            "EXPERIMENT_TAG EXPR_ERROR_FILE EXPR_PARAM_FILE EXPR_PROGRESS_FILE EXPR_RESULT_FILE HOSTNAME NODE_IP PID "
+            "TIMESTAMP TIMESTEPS_THIS_ITER TIMESTEPS_TOTAL TIME_THIS_ITER_S TIME_TOTAL_S TRAINING_ITERATION TRIAL_ID"
         ),
     },
     "ray.tune.result_grid": {"carril.tune": "ResultGrid"},
@@ -164,6 +171,13 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.tune.search.searcher": {"carril.tune.search.searcher": "Searcher"},
     "ray.tune.search.zoopt": {"carril.tune.search.zoopt": "ZOOptSearch"},
     "ray.tune.stopper": {"carril.tune.stopper": "*"},
+    "ray.tune.stopper.experiment_plateau": {"carril.tune.stopper": "ExperimentPlateauStopper"},
+    "ray.tune.stopper.function_stopper": {"carril.tune.stopper": "FunctionStopper"},
+    "ray.tune.stopper.maximum_iteration": {"carril.tune.stopper": "MaximumIterationStopper"},
+    "ray.tune.stopper.noop": {"carril.tune.stopper": "NoopStopper"},
+    "ray.tune.stopper.stopper": {"carril.tune.stopper": "CombinedStopper Stopper"},
+    "ray.tune.stopper.timeout": {"carril.tune.stopper": "TimeoutStopper"},
+    "ray.tune.stopper.trial_plateau": {"carril.tune.stopper": "TrialPlateauStopper"},
     "ray.tune.suggest": {"carril.tune.search": "*"},
     "ray.tune.suggest.ax": {"carril.tune.search.ax": "AxSearch"},
     "ray.tune.suggest.basic_variant": {"carril.tune.search.basic_variant": "BasicVariantGenerator"},
@@ -187,6 +201,7 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.tune.tune_config": {"carril.tune": "ResumeConfig TuneConfig"},
     "ray.tune.tuner": {"carril.tune": "Tuner"},
     "ray.tune.utils": {"carril.as_ray.tune_utils": "*"},
+    "ray.tune.utils.placement_groups": {"carril.tune": "PlacementGroupFactory"},
     "ray.tune.utils.util": {"carril.as_ray.tune_utils": "*"},
     "ray.util": {"carril.as_ray.core": "get_node_ip_address"},
     "ray.util.annotations": {"carril.as_ray.annotations": "*"},

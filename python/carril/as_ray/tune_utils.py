@@ -12,6 +12,7 @@ __all__ = [
     "merge_dicts",
     "unflatten_dict",
     "unflattened_lookup",
+    "validate_save_restore",
     "wait_for_gpu",
 ]
 
@@ -147,6 +148,21 @@ def _memory_used() -> dict[str, float]:
     for index, uuid, taken, total in ([part.strip() for part in line.split(",")] for line in lines):
         used[index] = used[uuid] = float(taken) / float(total)
     return used
+
+
+def validate_save_restore(trainable_cls: Any, config: dict[str, Any] | None = None, num_gpus: int = 0) -> bool:
+    """True if an object of a `Trainable` class trains on from the checkpoint of another one; an error tells what does not."""
+    first, second = trainable_cls(config), trainable_cls(config)
+    try:
+        before = first.train()["training_iteration"]
+        second.restore(first.save())
+        after = second.train()["training_iteration"]
+        if after != before + 1:
+            raise ValueError(f"`{trainable_cls.__name__}` was at {before}, and is at {after} after one step more")
+    finally:
+        first.stop()
+        second.stop()
+    return True
 
 
 def pretty_print(result: Mapping[str, Any], exclude: Iterable[str] | None = None) -> str:

@@ -5,6 +5,7 @@ ANSWER-1: a searcher and a scheduler hear of trials in the order in which things
 
 import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from carril.train._result import flatten
 from carril.tune import _trainers
 from carril.tune._per_trial import callbacks_of
 from carril.tune._plan import asks_resources
+from carril.tune._restore import keep, states_of
 from carril.tune._searching import Searching
 from carril.tune._space import constants_of, resolve
 from carril.tune._stored import flat_parameters, read_experiment
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
     from carril._native import Run
     from carril.tune._plan import Plan
     from carril.tune.stopper.stopper import Stopper
+
+# Seconds between two times that the states of callbacks are kept.
+_KEEP_EVERY = 10.0
 
 _STATES = {
     "pending": Trial.PENDING,
@@ -52,6 +57,7 @@ class Answers:
         self._prefix = run.run_id[:5]
         self._searching = self._begin_search() if plan.asks_searcher else None
         self._begun = False
+        self._next_keep = 0.0
         self._told_unseen = False
 
     def _begin_search(self) -> Searching:
@@ -155,12 +161,21 @@ class Answers:
             self._searching.ended(number, trial.trial_id, trial.config, _both_ways(trial.last_result), failed)
             self._searching.save()
         self._tell("on_trial_error" if failed else "on_trial_complete", trial)
+        self._keep_states()
 
     def over(self) -> None:
         """The experiment has ended."""
         if self._searching is not None:
             self._searching.save(last=True)
         self._call("on_experiment_end", list(self._trials.values()))
+        self._keep_states(last=True)
+
+    def _keep_states(self, last: bool = False) -> None:
+        """What callbacks want kept is in the experiment's directory: at the end, and now and then before."""
+        callbacks = self._plan.run_config.callbacks
+        if (last or time.monotonic() >= self._next_keep) and any(state is not None for state in states_of(callbacks)):
+            keep(self._plan, self._run.path)
+            self._next_keep = time.monotonic() + _KEEP_EVERY
 
     def _result(self, trial: Trial, metrics: dict[str, Any]) -> dict[str, Any]:
         result = decoded(metrics)

@@ -312,8 +312,20 @@ class _Watch(Follower):
         alone = "" if _trainers.is_trainer(self._plan.trainable) else "the trial"
         for number, event in self._failed.items():
             if event["failures"]:
-                errors[number] = group_error(event, alone)
+                errors[number] = _in_words_of_ray(group_error(event, alone), alone)
         return ResultGrid.of(experiment, configs=self._configs, errors=errors)
+
+
+def _in_words_of_ray(error: CarrilError, alone: str) -> CarrilError:
+    """Scripts for Ray know the error of a trial of one process as a `RayTaskError` of the user's kind."""
+    cause = error.__cause__
+    if not alone or cause is None or isinstance(cause, CarrilError) or not spec.under_as_ray():
+        return error
+    from carril.as_ray.exceptions import task_error
+
+    made = task_error(str(error), cause)
+    made.__cause__ = cause
+    return made
 
 
 def _longest(plan: "Plan") -> float | None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from carril._internal import again, spec
-from carril.exceptions import ConfigError, ConfigTypeError, kind_of
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of
 from carril.train._config import RunConfig, ScalingConfig
-from carril.train._locations import joined
+from carril.train._locations import is_uri, joined
 from carril.tune import _trainers
 from carril.tune._config import TuneConfig
 from carril.tune._space import Constants, constants_of, encode_space, paths_of
@@ -133,6 +133,7 @@ def make_plan(
     _take_scheduler(plan)
     _check_callbacks(run_config.callbacks)
     _check_checkpoints(plan)
+    _check_output(plan)
     return plan
 
 
@@ -159,6 +160,12 @@ def _take_searcher(plan: Plan) -> None:
         raise ConfigTypeError(
             f"`TuneConfig.search_alg` is {kind_of(searcher)}: it must be a `Searcher`",
             hints=["derive its class from `carril.tune.search.Searcher`, and give an instance"],
+        )
+    from carril.tune.search.concurrency_limiter import ConcurrencyLimiter
+
+    if spec.under_as_ray() and plan.tune_config.max_concurrent_trials and isinstance(searcher, ConcurrencyLimiter):
+        raise ConfigError(
+            "`max_concurrent_trials` and a `ConcurrencyLimiter` both limit the trials", hints=["give one of them"]
         )
     metric, mode = plan.tune_config.metric, plan.tune_config.mode
     if searcher.set_search_properties(metric, mode, plan.space) is False:
@@ -377,7 +384,32 @@ def options_of(plan: Plan) -> TrialOptions:
         checkpoint_frequency=config.checkpoint_frequency or 0,
         checkpoint_at_end=config.checkpoint_at_end,
         reuse=bool(plan.tune_config.reuse_actors),
+        output_files=_output_files(plan.run_config.log_to_file),
     )
+
+
+def _output_files(given: Any) -> tuple[str, str] | None:
+    """What `log_to_file` means: the names of the files for the output and for the errors of a trial."""
+    if not given:
+        return None
+    if given is True:
+        return "stdout", "stderr"
+    if isinstance(given, str):
+        return given, given
+    if isinstance(given, (list, tuple)) and len(given) == 2 and all(isinstance(name, str) and name for name in given):
+        return given[0], given[1]
+    raise ConfigError(f"`RunConfig.log_to_file` is {given!r}: it must be True, the name of a file, or two names")
+
+
+def _check_output(plan: Plan) -> None:
+    if _output_files(plan.run_config.log_to_file) is None:
+        return
+    is_local = plan.run_config.storage_filesystem is None and not is_uri(spec.storage_path(plan.run_config))
+    if _trainers.is_trainer(plan.trainable) or not is_local:
+        raise NotAvailableError(
+            "`RunConfig(log_to_file=…)` is for functions and classes that are tuned, with storage on a local path",
+            hints=["the output of every rank is kept in the trial's directory, under `ranks`"],
+        )
 
 
 def _combinations(space: Any) -> int:

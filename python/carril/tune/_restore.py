@@ -50,6 +50,7 @@ def pickled(plan: "Plan") -> bytes:
     run_config = copy.copy(plan.run_config)
     run_config.name = run_config.storage_path = run_config.local_dir = run_config.storage_filesystem = None
     parts = {"param_space": plan.space, "tune_config": plan.tune_config, "run_config": run_config}
+    parts["callback_states"] = states_of(run_config.callbacks)
     kept: dict[str, bytes] = {}
     lost: dict[str, str] = {}
     for name, value in parts.items():
@@ -60,6 +61,11 @@ def pickled(plan: "Plan") -> bytes:
     data = pickle.dumps({"version": _VERSION, "trainable": plan.trainable_name, "kept": kept, "lost": lost})
     header = b"%s %d %d %s\n" % (_MARK, _VERSION, len(data), hashlib.sha256(data).hexdigest().encode())
     return header + data
+
+
+def states_of(callbacks: list[Any]) -> list[Any]:
+    """What each callback wants kept; None of one that wants nothing."""
+    return [callback.get_state() if hasattr(callback, "get_state") else None for callback in callbacks]
 
 
 def damage(data: bytes | None) -> str | None:
@@ -159,6 +165,11 @@ def restore(
     run_config.name, run_config.storage_path = name, parent
     run_config.storage_filesystem = stored.filesystem
     tune_config = coerce(TuneConfig, part("tune_config"), "tune_config")
+    if "callback_states" in content["kept"]:
+        states = loads(content["kept"]["callback_states"])
+        for callback, state in zip(run_config.callbacks, states, strict=False):
+            if state is not None:
+                callback.set_state(state)
     return kind(
         trainable, param_space=part("param_space"), tune_config=tune_config, run_config=run_config, _resuming=resuming
     )

@@ -137,10 +137,8 @@ class TrialResult(Result):
 
     def __repr__(self) -> str:
         metrics = {name: value for name, value in self.metrics.items() if name not in AUTOMATIC_FIELDS}
-        return (
-            f"Result(trial_id={self.trial_id!r}, status={self.status!r}, metrics={metrics}, config={self.config}, "
-            f"path={self.path!r})"
-        )
+        error = f"error={type(self.error).__name__!r}, " if self._trial.status == "error" else ""
+        return f"Result({error}metrics={metrics}, path={self.path!r}, checkpoint={self.checkpoint!r})"
 
 
 class ResultGrid:

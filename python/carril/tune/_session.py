@@ -42,8 +42,9 @@ class TrialInfo:
 class TrialSession:
     """The native session of a trial's worker. What it decides about a report is what the report's caller feels."""
 
-    def __init__(self, native: "Session") -> None:
+    def __init__(self, native: "Session", of_trainer: bool = False) -> None:
         self._native = native
+        self.of_trainer = of_trainer
         # The caller asks for the verdict itself.
         self.tells = False
         self.verdict = "continue"
@@ -64,7 +65,7 @@ def begin(call: dict[str, Any], session: "Session") -> tuple[Any, tuple[Any, ...
     """What a worker of a trial calls, and with what. From here on `report` means the trial's."""
     trial = session.trial
     assert trial is not None
-    training.enter(TrialSession(session))
+    training.enter(TrialSession(session, "of_trainer" in call))
     config = decoded(trial["config"])
     details = call["details"]
     if "of_trainer" in call:
@@ -87,6 +88,12 @@ def begin(call: dict[str, Any], session: "Session") -> tuple[Any, tuple[Any, ...
 def in_trial() -> bool:
     """True in the function or class of a trial."""
     return isinstance(training.entered(), TrialSession)
+
+
+def in_function() -> bool:
+    """True in a trial that is no run of a trainer's."""
+    session = _current()
+    return session is not None and not session.of_trainer
 
 
 def _current() -> TrialSession | None:

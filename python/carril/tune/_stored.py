@@ -261,11 +261,15 @@ def _apply(trial: StoredTrial, event: dict[str, Any]) -> None:
         trial.checkpoint, trial.early = _of(event, "checkpoint", str), event.get("early") is True
 
 
+class NoExperimentError(NotFoundError, ValueError):
+    """There is no experiment. A ValueError too, which Ray raises in such a place."""
+
+
 def _not_found(where: str, kept: Place, filesystem: Any) -> NotFoundError:
     is_local = filesystem is None and not is_uri(where)
     parent, _ = parent_and_name(where)
     if is_local and not os.path.exists(where):
-        return NotFoundError(f"`{where}` does not exist")
+        return NoExperimentError(f"`{where}` does not exist")
     # The root of a file system or a bucket has nothing above it.
     has_parent = bool(split_uri(parent)[1] if is_uri(where) else parent)
     if has_parent and place(parent, filesystem).read(EXPERIMENT_FILE) is not None:
@@ -278,7 +282,7 @@ def _not_found(where: str, kept: Place, filesystem: Any) -> NotFoundError:
             if inside
             else "an experiment's directory is its `storage_path` and its name: see `ResultGrid.experiment_path`"
         )
-    return NotFoundError(
+    return NoExperimentError(
         f"`{where}` is not the directory of an experiment: it has no `{EXPERIMENT_FILE}`", hints=[hint]
     )
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from carril._internal.spec import under_as_ray
 from carril.exceptions import ConfigError, NotAvailableError, of_another_ray
 from carril.train._config import CheckpointConfig, FailureConfig, RunConfig
 from carril.tune._config import ResumeConfig, TuneConfig
@@ -157,6 +158,12 @@ def _checkpoints(
 ) -> CheckpointConfig:
     from carril.train._config import coerce
 
+    _warn_of_older(
+        keep_checkpoints_num=(keep, "num_to_keep"),
+        checkpoint_score_attr=(attribute, "checkpoint_score_attribute"),
+        checkpoint_freq=(frequency, "checkpoint_frequency"),
+        checkpoint_at_end=(at_end, "checkpoint_at_end"),
+    )
     if given is not None:
         return coerce(CheckpointConfig, given, "checkpoint_config")
     order = "min" if attribute is not None and attribute.startswith("min-") else "max"
@@ -167,6 +174,16 @@ def _checkpoints(
         checkpoint_frequency=frequency,
         checkpoint_at_end=at_end,
     )
+
+
+def _warn_of_older(**arguments: tuple[Any, str]) -> None:
+    """As Ray does of arguments that `CheckpointConfig` has by now."""
+    import warnings
+
+    for name, (value, newer) in arguments.items():
+        if value and under_as_ray():
+            text = f"`tune.run({name}=…)` is deprecated: use `CheckpointConfig({newer}=…)`"
+            warnings.warn(text, DeprecationWarning, stacklevel=4)
 
 
 def run_experiments(

@@ -38,6 +38,13 @@ class Tuner:
         )
         self._results: ResultGrid | None = None
 
+    def __getattribute__(self, name: str) -> Any:
+        if name == "restore":
+            raise AttributeError(
+                "`restore` makes a tuner: it is called on the class\nhint: `Tuner.restore(path, trainable)`"
+            )
+        return super().__getattribute__(name)
+
     def fit(self) -> "ResultGrid":
         """Searches to the end and returns the results of all trials.
 

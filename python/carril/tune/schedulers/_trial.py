@@ -3,7 +3,7 @@
 Changing them changes nothing in the experiment: a scheduler decides by what it returns, and by `Controller.stop_trial`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -77,6 +77,9 @@ class Trial(TrialNames):
         local_path: str | None = None,
         resources: dict[str, float] | None = None,
         custom_trial_name: str | None = None,
+        placement_group_factory: "PlacementGroupFactory | None" = None,
+        trial_name_creator: Callable[["Trial"], str] | None = None,
+        stub: bool = False,
     ) -> None:
         self.trainable_name = trainable_name
         self.config = {} if config is None else config
@@ -90,8 +93,12 @@ class Trial(TrialNames):
         # The trial's own directory.
         self.local_path = local_path
         self.resources = {} if resources is None else resources
+        if placement_group_factory is not None:
+            self.resources = placement_group_factory.required_resources
         self.error: str | None = None
         self.custom_trial_name = custom_trial_name
+        if trial_name_creator is not None:
+            self.custom_trial_name = trial_name_creator(self)
 
 
 def _new_id() -> str:
