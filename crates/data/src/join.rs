@@ -21,15 +21,82 @@ use crate::read::layout::to_type;
 use crate::read::schema::{Lacking, unify_types};
 use crate::tensor;
 
+/// The values of all rows together that a column of texts, bytes or lists can have.
+const LONGEST: usize = i32::MAX as usize;
+
 /// The rows of one behind those of the other, as one block.
 pub fn joined(blocks: Vec<RecordBatch>) -> Result<RecordBatch, DataError> {
+    joined_within(blocks, LONGEST)
+}
+
+fn joined_within(blocks: Vec<RecordBatch>, longest: usize) -> Result<RecordBatch, DataError> {
     let alike = alike(blocks)?;
     match &alike[..] {
         [one] => Ok(one.clone()),
         several => {
             let schema = several.first().map_or_else(|| Arc::new(Schema::empty()), RecordBatch::schema);
-            Ok(concat_batches(&schema, several)?)
+            let roomy = with_room(&schema, several, longest)?;
+            if roomy == schema {
+                return Ok(concat_batches(&schema, several)?);
+            }
+            let wide = several.iter().map(|block| fitted(block, &roomy)).collect::<Result<Vec<_>, _>>()?;
+            Ok(concat_batches(&roomy, &wide)?)
         }
+    }
+}
+
+/// The columns, of which those of texts and bytes that are too long together count them with 64 bits.
+fn with_room(schema: &SchemaRef, blocks: &[RecordBatch], longest: usize) -> Result<SchemaRef, DataError> {
+    let mut fields: Vec<FieldRef> = Vec::with_capacity(schema.fields().len());
+    for (number, field) in schema.fields().iter().enumerate() {
+        let columns: Vec<ArrayRef> = blocks.iter().map(|block| block.column(number).clone()).collect();
+        let wider = match field.data_type() {
+            DataType::Utf8 => Some(DataType::LargeUtf8),
+            DataType::Binary if !is_object(field) => Some(DataType::LargeBinary),
+            _ => None,
+        };
+        fields.push(match (fits(&columns, longest), wider) {
+            (true, _) => field.clone(),
+            (false, Some(wider)) => Arc::new(field.as_ref().clone().with_data_type(wider)),
+            (false, None) => {
+                return Err(DataError::Invalid {
+                    what: format!("rows of the column `{}` are too long to be together in one batch", field.name()),
+                    hint: Some("2^31 values fit into one: take fewer rows, with a smaller `batch_size`".to_owned()),
+                });
+            }
+        });
+    }
+    Ok(Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone())))
+}
+
+/// Whether 32 bits count the values of all these together, also those of lists in lists.
+fn fits(arrays: &[ArrayRef], longest: usize) -> bool {
+    let Some(first) = arrays.first() else { return true };
+    let inside =
+        |offsets: &OffsetBuffer<i32>| (offsets[0] as usize, (offsets[offsets.len() - 1] - offsets[0]) as usize);
+    let within = |lengths: Vec<usize>| lengths.iter().sum::<usize>() <= longest;
+    match first.data_type() {
+        DataType::Utf8 => within(arrays.iter().map(|one| inside(one.as_string::<i32>().offsets()).1).collect()),
+        DataType::Binary => within(arrays.iter().map(|one| inside(one.as_binary::<i32>().offsets()).1).collect()),
+        DataType::List(_) => {
+            let lists = arrays.iter().map(|one| one.as_list::<i32>());
+            let items: Vec<ArrayRef> = lists
+                .map(|list| {
+                    let (begin, length) = inside(list.offsets());
+                    list.values().slice(begin, length)
+                })
+                .collect();
+            within(items.iter().map(|one| one.len()).collect()) && fits(&items, longest)
+        }
+        DataType::FixedSizeList(..) => {
+            let items = arrays.iter().map(|one| one.as_fixed_size_list().values().clone());
+            fits(&items.collect::<Vec<_>>(), longest)
+        }
+        DataType::Struct(fields) => (0..fields.len()).all(|number| {
+            let inner = arrays.iter().map(|one| one.as_struct().column(number).clone());
+            fits(&inner.collect::<Vec<_>>(), longest)
+        }),
+        _ => true,
     }
 }
 
@@ -229,4 +296,50 @@ fn to_variable(array: &ArrayRef, shape: &[usize], wanted: &Field) -> Result<Arra
     let shapes = FixedSizeListArray::try_new_with_length(length.clone(), *size, Arc::new(lengths), None, array.len())?;
     let columns: Vec<ArrayRef> = vec![Arc::new(data), Arc::new(shapes)];
     Ok(Arc::new(StructArray::try_new(fields.clone(), columns, tensors.nulls().cloned())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::builder::{ListBuilder, StringBuilder};
+    use arrow_array::{Int64Array, StringArray};
+
+    use super::*;
+
+    fn block(texts: &[&str]) -> RecordBatch {
+        let texts: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
+        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..texts.len() as i64));
+        RecordBatch::try_from_iter([("text", texts), ("number", numbers)]).unwrap()
+    }
+
+    /// The limit is smaller here: 2 GB of text would take a test its time and a machine its memory.
+    #[test]
+    fn texts_that_are_too_long_together_are_counted_with_64_bits() {
+        let blocks = vec![block(&["abc", "de"]), block(&["fghi"]).slice(0, 1)];
+        let kind = |longest| joined_within(blocks.clone(), longest).unwrap().schema().field(0).data_type().clone();
+        assert_eq!(kind(9), DataType::Utf8);
+        assert_eq!(kind(8), DataType::LargeUtf8);
+        let whole = joined_within(blocks.clone(), 8).unwrap();
+        let texts: Vec<_> = whole.column(0).as_string::<i64>().iter().flatten().collect();
+        assert_eq!(texts, ["abc", "de", "fghi"]);
+        assert_eq!(whole.schema().field(1).data_type(), &DataType::Int64);
+    }
+
+    #[test]
+    fn only_what_is_in_a_slice_is_counted() {
+        let part = block(&["a long text that is not in the slice", "ab"]).slice(1, 1);
+        let whole = joined_within(vec![part.clone(), part], 4).unwrap();
+        assert_eq!(whole.schema().field(0).data_type(), &DataType::Utf8);
+    }
+
+    #[test]
+    fn lists_that_are_too_long_together_are_an_error_that_names_the_column() {
+        let mut lists = ListBuilder::new(StringBuilder::new());
+        lists.values().append_value("abc");
+        lists.append(true);
+        let lists: ArrayRef = Arc::new(lists.finish());
+        let one = RecordBatch::try_from_iter([("words", lists)]).unwrap();
+        let error = joined_within(vec![one.clone(), one.clone()], 5).unwrap_err().to_string();
+        assert!(error.contains("`words`"), "{error}");
+        assert_eq!(joined_within(vec![one.clone(), one], 6).unwrap().num_rows(), 2);
+    }
 }

@@ -28,6 +28,8 @@ use tables::Partition;
 const FILE_BYTES: u64 = 128 << 20;
 /// What is encoded and not yet in a file, of all open files together.
 const HELD_BYTES: usize = 64 << 20;
+/// What is encoded at once: a page of a file, and a column of a block, count their bytes with 32 bits.
+const ENCODED_BYTES: u64 = 1 << 30;
 /// Files that are open at once: partitions may be many.
 const OPEN_FILES: usize = 64;
 
@@ -131,6 +133,11 @@ impl Writer {
 
     /// `name` is that of the file which this block begins, if it begins one.
     pub fn write(&mut self, block: &RecordBatch, name: Option<&str>) -> Result<(), DataError> {
+        let rows = block.num_rows();
+        if bytes_of(block) > ENCODED_BYTES && rows > 1 {
+            self.write(&block.slice(0, rows / 2), name)?;
+            return self.write(&block.slice(rows / 2, rows - rows / 2), name);
+        }
         let block = self.same_columns(block)?;
         self.rows += block.num_rows() as u64;
         let block = tables::prepared(&block, &self.spec.format)?;

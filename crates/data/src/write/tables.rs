@@ -91,6 +91,9 @@ pub(super) fn with_schema(block: &RecordBatch, schema: &SchemaRef) -> Result<Rec
                 let what = format!("the column `{}` of tensors has a null", field.name());
                 return Err(DataError::Invalid { what, hint: None });
             }
+            (false, other) if is_wide_or_narrow(other, field.data_type()) => {
+                columns.push(crate::read::layout::to_type(column, field.data_type())?);
+            }
             (false, DataType::Null) if field.is_nullable() => {
                 columns.push(arrow_array::new_null_array(field.data_type(), block.num_rows()));
             }
@@ -112,6 +115,12 @@ pub(super) fn with_schema(block: &RecordBatch, schema: &SchemaRef) -> Result<Rec
     }
     let options = RecordBatchOptions::new().with_row_count(Some(block.num_rows()));
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+/// Whether both are texts, or bytes, counted with 32 or 64 bits: those of a long block are counted with more.
+fn is_wide_or_narrow(one: &DataType, other: &DataType) -> bool {
+    use DataType::{Binary, LargeBinary, LargeUtf8, Utf8};
+    matches!((one, other), (Utf8, LargeUtf8) | (LargeUtf8, Utf8) | (Binary, LargeBinary) | (LargeBinary, Binary))
 }
 
 /// The rows of each partition, in the order in which they first come, without the columns that stand in the directory.

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use arrow_array::builder::{
-    BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder, PrimitiveBuilder, StringBuilder, UInt64Builder,
+    BinaryBuilder, BooleanBuilder, Float64Builder, Int64Builder, LargeBinaryBuilder, LargeStringBuilder,
+    PrimitiveBuilder, StringBuilder, UInt64Builder,
 };
 use arrow_array::types::{Decimal128Type, Decimal256Type, DecimalType};
 use arrow_array::{
@@ -44,7 +45,7 @@ pub fn column(py: Python<'_>, name: &str, given: &Given<'_>) -> PyResult<(Field,
             let values: Vec<Given<'_>> = parts.get_item(1)?.extract()?;
             match kind_of_all(name, &values) {
                 Ok(kind) => {
-                    let kind = widened(kind);
+                    let kind = with_room(widened(kind), &values)?;
                     let array = built(py, name, &kind, &values)?;
                     Ok((Field::new(name, kind, true), array))
                 }
@@ -318,6 +319,24 @@ fn widened(kind: DataType) -> DataType {
     }
 }
 
+/// Texts and bytes that are too long together for 32 bits are counted with 64.
+fn with_room(kind: DataType, values: &[Given<'_>]) -> PyResult<DataType> {
+    let wide = match kind {
+        DataType::Utf8 => DataType::LargeUtf8,
+        DataType::Binary => DataType::LargeBinary,
+        _ => return Ok(kind),
+    };
+    let mut length = 0;
+    for value in values {
+        length += match value.cast::<PyString>() {
+            Ok(text) => text.to_str()?.len(),
+            Err(_) if value.is_none() => 0,
+            Err(_) => value.len().unwrap_or(0),
+        };
+    }
+    Ok(if length > i32::MAX as usize { wide } else { kind })
+}
+
 fn both(name: &str, one: DataType, other: DataType) -> PyResult<DataType> {
     use DataType::{Float64, Int64, List, Null, Struct, UInt64};
     Ok(match (one, other) {
@@ -381,7 +400,9 @@ fn built(py: Python<'_>, name: &str, kind: &DataType, values: &[Given<'_>]) -> P
         DataType::UInt64 => build!(UInt64Builder::new(), u64),
         DataType::Float64 => build!(Float64Builder::new(), f64),
         DataType::Utf8 => build!(StringBuilder::new(), String),
+        DataType::LargeUtf8 => build!(LargeStringBuilder::new(), String),
         DataType::Binary => build!(BinaryBuilder::new(), Vec<u8>),
+        DataType::LargeBinary => build!(LargeBinaryBuilder::new(), Vec<u8>),
         DataType::Decimal128(precision, scale) => decimals::<Decimal128Type>(py, values, *precision, *scale)?,
         DataType::Decimal256(precision, scale) => decimals::<Decimal256Type>(py, values, *precision, *scale)?,
         DataType::List(item) => {
