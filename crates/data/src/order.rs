@@ -38,6 +38,9 @@ pub const WINDOW: u64 = 8 << 20;
 /// What a data set takes in memory whose rows are one window.
 pub const SMALL: u64 = 32 << 20;
 
+/// What units whose rows nobody has counted take in memory that are one piece for a function.
+const JOINED: u64 = 64 << 10;
+
 /// What a rank that is in the next epoch already has read of this one: everything.
 pub const ALL: u64 = 1 << 62;
 
@@ -63,6 +66,8 @@ pub struct Order {
     pub keeps_rows: bool,
     /// How many rows are changed together, where they are not kept.
     pub chunk: u64,
+    /// How many rows a function wants together: units that have fewer are one piece.
+    pub together: Option<u64>,
 }
 
 /// What is read and permuted together, or a part of it.
@@ -222,6 +227,7 @@ impl Order {
         let counted = units.iter().all(|unit| unit.rows.is_some());
         let mut pieces: Vec<Piece> = Vec::new();
         let (mut room, permuted) = (0, self.shuffle == Shuffle::Rows);
+        let wanted = self.together.filter(|_| !permuted).map_or(0, |rows| if counted { rows } else { JOINED });
         for unit in sequence {
             let Unit { rows, bytes, .. } = units[unit];
             if rows == Some(0) && counted {
@@ -234,8 +240,16 @@ impl Order {
                     window.units.push(unit);
                     window.end = window.end.zip(rows).map(|(end, rows)| end + rows);
                 }
+                Some(piece) if !permuted && room > 0 => {
+                    room = room.saturating_sub(rows.filter(|_| counted).unwrap_or(bytes));
+                    piece.units.push(unit);
+                    piece.end = piece.end.zip(rows).map(|(end, rows)| end + rows);
+                }
                 _ => {
-                    room = self.window.saturating_sub(bytes);
+                    room = match permuted {
+                        true => self.window.saturating_sub(bytes),
+                        false => wanted.saturating_sub(rows.filter(|_| counted).unwrap_or(bytes)),
+                    };
                     let key = permuted.then(|| random.next());
                     pieces.push(Piece {
                         units: vec![unit],

@@ -29,6 +29,9 @@ pub struct Rules {
     pub chunk: Option<u64>,
     /// Of how many rows those that are mixed with their neighbours are.
     pub local_shuffle: Option<usize>,
+    /// How many rows a function wants together, where units may have fewer.
+    #[serde(default)]
+    pub together: Option<u64>,
 }
 
 impl Rules {
@@ -39,7 +42,9 @@ impl Rules {
         let bytes = pipeline.source.units().iter().map(|unit| unit.bytes).fold(0, u64::saturating_add);
         // Files of one kind often stand together: what is small is mixed whole.
         let window = if bytes <= SMALL { bytes.max(WINDOW) } else { WINDOW };
-        Rules { window, chunk: chunk.filter(|_| !keeps_rows).map(|rows| rows as u64), local_shuffle }
+        let chunk = chunk.filter(|_| !keeps_rows).map(|rows| rows as u64);
+        let together = multiple.filter(|rows| *rows > 1 && !keeps_rows).map(|rows| rows as u64);
+        Rules { window, chunk, local_shuffle, together }
     }
 }
 
@@ -61,6 +66,9 @@ pub struct PassSpec {
     pub budget: u64,
     #[serde(default)]
     pub local_shuffle: Option<usize>,
+    /// How many rows functions want together, where they do.
+    #[serde(default)]
+    pub multiple: Option<usize>,
 }
 
 /// Which part of an epoch.
@@ -104,7 +112,7 @@ fn chunk(units: &[Unit], multiple: usize) -> usize {
 impl Pass {
     /// All of it, for one consumer.
     pub fn begin(pipeline: Pipeline, spec: PassSpec) -> Pass {
-        let rules = Rules::of(&pipeline, None, spec.local_shuffle);
+        let rules = Rules::of(&pipeline, spec.multiple, spec.local_shuffle);
         let part = Part {
             rules,
             world: 1,
@@ -119,11 +127,11 @@ impl Pass {
 
     pub(crate) fn of_part(pipeline: Pipeline, spec: &PassSpec, part: Part) -> Pass {
         let is_counted = pipeline.is_counted();
-        let Rules { window, chunk, local_shuffle } = part.rules;
+        let Rules { window, chunk, local_shuffle, together } = part.rules;
         // Rows that are mixed with their neighbours are not in the order in which they were read.
         let keeps_rows = is_counted && local_shuffle.is_none();
-        let order =
-            Order { shuffle: spec.shuffle, seed: spec.seed, window, keeps_rows, chunk: chunk.unwrap_or(u64::MAX) };
+        let chunk_rows = chunk.unwrap_or(u64::MAX);
+        let order = Order { shuffle: spec.shuffle, seed: spec.seed, window, keeps_rows, chunk: chunk_rows, together };
         let left = order.left(pipeline.source.units(), spec.epoch, &part.before);
         let deal = order.deal_of(&left, part.world, part.deals_rest, part.is_in_rounds);
         let is_empty = left.pieces.is_empty();

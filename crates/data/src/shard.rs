@@ -249,6 +249,7 @@ impl Shard {
             threads,
             budget,
             local_shuffle: which.rules.local_shuffle,
+            multiple: None,
         };
         let part = Part {
             rules: which.rules,

@@ -105,10 +105,11 @@ proptest! {
         deals_rest in any::<bool>(),
         changes in prop::collection::vec((1usize..6, prop::collection::vec(0u64..60, 6)), 0..4),
         last in 1usize..6,
+        together in prop::option::of(1u64..60),
     ) {
         let data = Data { rows, counted, keeps };
         let units = data.units();
-        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps && counted, chunk: CHUNK };
+        let order = Order { shuffle, seed, window: 300, keeps_rows: keeps && counted, chunk: CHUNK, together };
         let mut seen: BTreeMap<(Row, usize), u32> = BTreeMap::new();
         let mut before: Vec<Segment> = Vec::new();
         let dealt = |before: &[Segment], world: usize| {
@@ -160,11 +161,11 @@ proptest! {
     fn an_epoch_repeats_by_its_seed_and_differs_from_the_next(seed in any::<u64>()) {
         let units = Data { rows: vec![50; 40], counted: true, keeps: true }.units();
         for shuffle in [Shuffle::Units, Shuffle::Rows] {
-            let order = Order { shuffle, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
+            let order = Order { shuffle, seed, window: 4000, keeps_rows: true, chunk: CHUNK, together: None };
             prop_assert_eq!(order.epoch(&units, 3), order.epoch(&units, 3));
             prop_assert_ne!(order.epoch(&units, 3), order.epoch(&units, 4));
         }
-        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true, chunk: CHUNK };
+        let plain = Order { shuffle: Shuffle::None, seed, window: 4000, keeps_rows: true, chunk: CHUNK, together: None };
         prop_assert_eq!(plain.epoch(&units, 3), plain.epoch(&units, 4));
     }
 }
@@ -172,7 +173,23 @@ proptest! {
 #[test]
 fn a_window_takes_as_many_units_as_fit() {
     let units = Data { rows: vec![10; 8], counted: true, keeps: true }.units();
-    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true, chunk: CHUNK };
+    let order = Order { shuffle: Shuffle::Rows, seed: 1, window: 240, keeps_rows: true, chunk: CHUNK, together: None };
     let windows: Vec<usize> = order.epoch(&units, 0).iter().map(|piece| piece.units.len()).collect();
     assert_eq!(windows, [3, 3, 2]);
+}
+
+#[test]
+fn units_that_are_smaller_than_what_a_function_wants_are_one_piece() {
+    let epoch = |rows: Vec<u64>, counted: bool, shuffle: Shuffle| {
+        let units = Data { rows, counted, keeps: false }.units();
+        let order = Order { shuffle, seed: 1, window: 240, keeps_rows: false, chunk: CHUNK, together: Some(7) };
+        order.epoch(&units, 0).iter().map(|piece| (piece.units.len(), piece.rows())).collect::<Vec<_>>()
+    };
+    assert_eq!(epoch(vec![3, 3, 3, 10, 2, 4], true, Shuffle::None), [(3, Some(9)), (1, Some(10)), (2, Some(6))]);
+    assert_eq!(
+        epoch(vec![3; 5], false, Shuffle::Units),
+        [(5, None)],
+        "nobody knows how many rows they have: they are small"
+    );
+    assert_eq!(epoch(vec![10; 4], true, Shuffle::Rows), [(3, Some(30)), (1, Some(10))], "a window is as large as ever");
 }

@@ -222,6 +222,7 @@ class Opened:
             "threads": self.threads,
             "budget": DataContext.get_current().budget,
             "local_shuffle": local_shuffle,
+            "multiple": self.plan.batch if self.plan.batch > 1 else None,
         }
         native = Stream(self.source, self.transforms(), json.dumps(spec))
         return BatchStream(self, native, self.plan.limit)
