@@ -21,8 +21,10 @@ __all__ = [
     "ConfigTypeError",
     "ConnectionLostError",
     "ControllerError",
+    "FilesNotFoundError",
     "InternalError",
     "MetricsError",
+    "NoColumnError",
     "NotAvailableError",
     "NotFoundError",
     "PlacementError",
@@ -106,6 +108,12 @@ class ConfigTypeError(ConfigError, TypeError):
     """A value of the wrong type was given."""
 
 
+class NoColumnError(ConfigError, KeyError):
+    """A column was named that is not there."""
+
+    default_code = "no-column"
+
+
 class MetricsError(ConfigError):
     """A report holds something that is no metric."""
 
@@ -183,6 +191,14 @@ class NotFoundError(CarrilError, LookupError, RuntimeError):
     default_code = "not-found"
 
 
+class FilesNotFoundError(NotFoundError, FileNotFoundError, ValueError):
+    """There are no files to read: Ray raises the one where a path leads nowhere, the other where a directory is empty."""
+
+    def __new__(cls, *args: Any, **_: Any) -> "FilesNotFoundError":
+        # The first base's own makes objects without room for what an OSError holds.
+        return FileNotFoundError.__new__(cls, *args)
+
+
 class InternalError(CarrilError):
     """A bug of Carril's own."""
 
@@ -202,10 +218,15 @@ class Panic(InternalError):
 
 
 class UserCodeError(CarrilError):
-    """Stands for an exception of the user's code that could not be pickled; `traceback` is its text."""
+    """Stands for an exception of the user's code; `traceback` is its text.
+
+    One of a function on data is also what the function raised, so that `except ValueError` catches it: `cause` is that
+    exception, where it could be pickled.
+    """
 
     default_code = "user-exception"
     traceback: str = ""
+    cause: BaseException | None = None
 
 
 class WorkerDiedError(CarrilError):
@@ -280,6 +301,7 @@ class PreemptionError(TrainingFailedError):
 
 _CLASSES: dict[str, type[CarrilError]] = {
     "invalid-config": ConfigError,
+    "no-column": NoColumnError,
     "not-available": NotAvailableError,
     "run-exists": RunExistsError,
     "run-live": RunExistsError,
@@ -311,10 +333,43 @@ _CLASSES: dict[str, type[CarrilError]] = {
 }
 
 
-def from_failure(code: str, origin: str, retryable: bool, message: str, hints: Iterable[str] = ()) -> CarrilError:
-    """The exception for a typed error of the native side."""
+def from_failure(
+    code: str, origin: str, retryable: bool, message: str, hints: Iterable[str] = (), pickled: str | None = None
+) -> CarrilError:
+    """The exception for a typed error of the native side. `pickled` is what the user's code raised, in digits."""
     cls = _CLASSES.get(code, InternalError)
-    return cls(message, code=code, origin=origin, retryable=retryable, hints=hints)
+    error = cls(message, code=code, origin=origin, retryable=retryable, hints=hints)
+    if pickled is None or not isinstance(error, UserCodeError):
+        return error
+    try:
+        from carril._internal.pickling import loads
+
+        cause = loads(bytes.fromhex(pickled))
+    except Exception:  # it cannot be made here
+        return error
+    return raised_as(error, cause)
+
+
+def raised_as(error: UserCodeError, cause: BaseException) -> UserCodeError:
+    """`error` as an exception that is of the kind of its cause as well, so that `except ValueError` catches it."""
+    error.cause = cause
+    try:
+        return _also(type(cause), error.args, error.__dict__)
+    except Exception:  # no class can be both
+        return error
+
+
+def _also(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> UserCodeError:
+    """A `UserCodeError` that is an exception of the user's kind as well."""
+    if issubclass(UserCodeError, kind):
+        return _restore(UserCodeError, args, state)  # type: ignore[return-value]
+    members = {
+        "__module__": __name__,
+        "__new__": kind.__new__,
+        "__reduce__": lambda error: (_also, (kind, error.args, error.__dict__)),
+    }
+    both = type(f"UserCodeError({kind.__name__})", (UserCodeError, kind), members)
+    return _restore(both, args, state)  # type: ignore[return-value]
 
 
 def kind_of(value: object) -> str:

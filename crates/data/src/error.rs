@@ -33,6 +33,9 @@ pub enum DataError {
     /// What a function of the user's raised.
     #[error("{}", .0.message)]
     User(Box<Failure>),
+    /// The same, with the exception itself, pickled and in hexadecimal digits.
+    #[error("{}", .failure.message)]
+    Raised { failure: Box<Failure>, pickle: String },
 }
 
 fn in_part(part: &Option<String>) -> String {
@@ -79,12 +82,14 @@ impl From<DataError> for Failure {
         let code = match &error {
             DataError::Store(_) | DataError::Damaged { .. } => ErrorCode::Storage,
             DataError::Missing { .. } | DataError::NoFiles { .. } => ErrorCode::NotFound,
-            DataError::SchemasDiffer { .. }
-            | DataError::NoColumn { .. }
-            | DataError::Invalid { .. }
-            | DataError::Arrow(_) => ErrorCode::InvalidConfig,
+            DataError::SchemasDiffer { .. } | DataError::Invalid { .. } | DataError::Arrow(_) => {
+                ErrorCode::InvalidConfig
+            }
+            DataError::NoColumn { .. } => ErrorCode::NoColumn,
             DataError::Panicked => ErrorCode::Internal,
-            DataError::User(failure) | DataError::Hopeless(failure) => return (**failure).clone(),
+            DataError::User(failure) | DataError::Hopeless(failure) | DataError::Raised { failure, .. } => {
+                return (**failure).clone();
+            }
         };
         let message = error.to_string();
         let hint = error.hint();

@@ -111,6 +111,9 @@ struct Raised {
     message: String,
     #[serde(default)]
     hints: Vec<String>,
+    /// The exception, where it can be pickled.
+    #[serde(default)]
+    pickle: Option<String>,
 }
 
 impl Pool {
@@ -248,8 +251,11 @@ impl Mapper {
         self.socket.read_exact(&mut text)?;
         let raised: Raised = serde_json::from_slice(&text)?;
         let failure = Failure::new(ErrorCode::UserException, raised.message);
-        let failure = raised.hints.into_iter().fold(failure, Failure::hint);
-        Ok(Err(DataError::User(Box::new(failure))))
+        let failure = Box::new(raised.hints.into_iter().fold(failure, Failure::hint));
+        Ok(Err(match raised.pickle {
+            Some(pickle) => DataError::Raised { failure, pickle },
+            None => DataError::User(failure),
+        }))
     }
 }
 

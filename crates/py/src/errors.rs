@@ -6,9 +6,18 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 pub fn raise(py: Python<'_>, failure: Failure) -> PyErr {
+    raised(py, failure, None)
+}
+
+/// An exception that is also what the user's code raised: `pickle` is that one, in hexadecimal digits.
+pub fn raise_as(py: Python<'_>, failure: Failure, pickle: &str) -> PyErr {
+    raised(py, failure, Some(pickle))
+}
+
+fn raised(py: Python<'_>, failure: Failure, pickle: Option<&str>) -> PyErr {
     let made = py.import("carril.exceptions").and_then(|module| {
         let code = failure.code;
-        let arguments = (code.name(), code.origin().name(), code.retryable(), &failure.message, &failure.hints);
+        let arguments = (code.name(), code.origin().name(), code.retryable(), &failure.message, &failure.hints, pickle);
         module.getattr("from_failure")?.call1(arguments)
     });
     match made {

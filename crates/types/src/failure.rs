@@ -66,6 +66,7 @@ macro_rules! codes {
 
 codes! {
     InvalidConfig = "invalid-config", User, false;
+    NoColumn = "no-column", User, false;
     NotAvailable = "not-available", User, false;
     RunExists = "run-exists", User, false;
     RunLive = "run-live", User, false;

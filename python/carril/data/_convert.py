@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from carril._internal.spec import under_as_ray
 from carril._native import Block
 from carril.exceptions import ConfigError, ConfigTypeError
 
@@ -105,7 +106,25 @@ def of_numpy(columns: Mapping[str, Any]) -> Block:
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"`{name}` has {rows}" for name, rows in lengths.items())
         raise ValueError(f"the columns are of unequal length: {told}")
-    return Block.of_columns(given, next(iter(lengths.values()), 0))
+    rows = next(iter(lengths.values()), 0)
+    try:
+        return Block.of_columns(given, rows)
+    except TypeError:
+        if not under_as_ray():
+            raise
+    # Ray keeps what has no type in common as it is.
+    return Block.of_columns([(name, _as_objects(name, column)) for name, column in given], rows)
+
+
+def _as_objects(name: str, column: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A column of values that are of no one type, as objects."""
+    if column[0] != "list":
+        return column
+    try:
+        Block.of_columns([(name, column)], len(column[1]))
+    except TypeError:
+        return ("object", column[1])
+    return column
 
 
 def _rows(column: Any) -> int:
@@ -118,7 +137,7 @@ def _column(values: Any) -> tuple[Any, ...]:
     values = _on_host(values)
     if not isinstance(values, numpy.ndarray):
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            raise TypeError(f"a column is an array or a list of values, not {type(values).__name__}")
+            raise ValueError(f"a column is an array or a list of values, not {type(values).__name__}")
         values = [_on_host(value) for value in values]
         if values and _is_number_of_numpy(values[0]) and all(type(value) is type(values[0]) for value in values):
             return _column(numpy.array(values))
@@ -333,7 +352,7 @@ def of_batch(batch: Any) -> list[Block]:
         return [of_pandas(batch)]
     if hasattr(batch, "__arrow_c_stream__"):
         return of_arrow(batch)
-    raise TypeError(
+    raise ValueError(
         "a batch is a dictionary of arrays, a pandas data frame or a pyarrow table, "
         f"not {type(batch).__name__}: {str(batch)[:80]}"
     )

@@ -13,7 +13,7 @@ from carril._internal.failure import describe
 from carril._native import Block
 from carril.data import _convert
 from carril.data._numbers import whole
-from carril.exceptions import CarrilError, ConfigTypeError, NotAvailableError, of_another_ray
+from carril.exceptions import CarrilError, ConfigError, ConfigTypeError, NotAvailableError, of_another_ray
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,8 @@ def operation(kind: str, function: Any, options: Mapping[str, Any], **more: Any)
     )
     arguments = tuple(left.pop("fn_args", None) or ())
     keywords = dict(left.pop("fn_kwargs", None) or {})
-    processes = _processes(left.pop("concurrency", None), left.pop("compute", None))
+    _check_constructor(kind, function, constructor)
+    processes = _processes(kind, function, left.pop("concurrency", None), left.pop("compute", None))
     unknown = sorted(set(left) - _WITHOUT_EFFECT)
     if unknown:
         raise ConfigTypeError(
@@ -86,16 +87,40 @@ def _no_async(kind: str, name: str) -> NotAvailableError:
     )
 
 
-def _processes(concurrency: Any, compute: Any) -> int | None:
+def _check_constructor(kind: str, function: Any, constructor: tuple[tuple[Any, ...], Mapping[str, Any]]) -> None:
+    if any(constructor) and not inspect.isclass(function):
+        raise ConfigError(
+            f"`{kind}` was given `fn_constructor_args` or `fn_constructor_kwargs`, and `fn` is no class",
+            hints=["arguments of a function are `fn_args` and `fn_kwargs`"],
+        )
+
+
+def _processes(kind: str, function: Any, concurrency: Any, compute: Any) -> int | None:
     if concurrency is None and compute is not None:
         concurrency = (
             getattr(compute, "size", None) or getattr(compute, "max_size", None) or getattr(compute, "min_size", None)
         )
-    if isinstance(concurrency, tuple):
-        concurrency = max(concurrency)
+    elif isinstance(concurrency, tuple):
+        concurrency = _most(kind, function, concurrency)
     if concurrency is None:
         return None
     return whole(concurrency, 1, f"concurrency={concurrency!r}", "processes")
+
+
+def _most(kind: str, function: Any, concurrency: tuple[Any, ...]) -> int:
+    """Of at least so many processes and at most so many, which is for classes."""
+    if not inspect.isclass(function):
+        raise ConfigError(
+            f"`{kind}` was given `concurrency={concurrency!r}`, and `fn` is no class",
+            hints=["a function has at most so many processes: `concurrency=4`"],
+        )
+    told = f"concurrency={concurrency!r}"
+    if len(concurrency) not in (2, 3):
+        raise ConfigError(f"`{told}`: ``concurrency`` is a number of processes, or the least and the most of them")
+    least, most, *_ = (whole(one, 1, told, "processes") for one in concurrency)
+    if least > most:
+        raise ConfigError(f"`{told}`: the least number of processes is above the most")
+    return most
 
 
 class Failed(Exception):
@@ -117,6 +142,8 @@ class Stage:
         _convert.check_names(block.names)
         blocks = [block]
         for step in self._steps:
+            if len(blocks) > 1 and step.joins:
+                blocks = [Block.concat(blocks)]
             blocks = [made for one in blocks for made in step(one)]
         return blocks
 
@@ -129,6 +156,11 @@ class _Step:
         if inspect.isclass(function):
             function = self._constructed(function)
         self._function = function
+
+    @property
+    def joins(self) -> bool:
+        """Whether it wants so many rows together that it gets the blocks of the step before it as one."""
+        return self._operation.batch_size is not None
 
     def _constructed(self, kind: type) -> Any:
         operation = self._operation
@@ -167,7 +199,7 @@ class _Step:
         made = []
         for _, row in self._rows(block):
             if not isinstance(row, Mapping):
-                raise TypeError(f"a row is a dictionary, and {type(row).__name__} was returned")
+                raise ValueError(f"a row is a dictionary, and {type(row).__name__} was returned")
             made.append(row)
         self._row = -1
         return [_convert.of_rows(made)]
@@ -176,10 +208,10 @@ class _Step:
         made: list[Mapping[str, Any]] = []
         for _, rows in self._rows(block):
             if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
-                raise TypeError(f"`flat_map` wants a list of rows, and {type(rows).__name__} was returned")
+                raise ValueError(f"`flat_map` wants a list of rows, and {type(rows).__name__} was returned")
             for row in rows:
                 if not isinstance(row, Mapping):
-                    raise TypeError(f"`flat_map` wants a list of rows, which are dictionaries, and {row!r} is none")
+                    raise ValueError(f"`flat_map` wants a list of rows, which are dictionaries, and {row!r} is none")
                 made.append(row)
         self._row = -1
         return [_convert.of_rows(made)] if made else []
@@ -230,4 +262,16 @@ def told(error: BaseException) -> bytes:
     calls = describe(cause).traceback.partition("\n")[2][-4000:].rstrip()
     if calls:
         hints.append(f"the calls that led there:\n{calls}")
-    return json.dumps({"message": message, "hints": hints}).encode()
+    return json.dumps({"message": message, "hints": hints, "pickle": _pickled(cause)}).encode()
+
+
+def _pickled(error: BaseException) -> str | None:
+    """In hexadecimal digits; nothing where it cannot be pickled, or is none of the user's to catch."""
+    if not isinstance(error, Exception) or isinstance(error, CarrilError):
+        return None
+    from carril._internal.pickling import dumps
+
+    try:
+        return dumps(error.with_traceback(None)).hex()
+    except Exception:
+        return None

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from carril._internal import cells, driver, spec
 from carril._internal.pickling import dump_call, dumps
-from carril.exceptions import CarrilError, ConfigError, ConnectionLostError, InternalError, from_failure, kind_of
+from carril.exceptions import (
+    CarrilError,
+    ConfigError,
+    ConnectionLostError,
+    InternalError,
+    UserCodeError,
+    from_failure,
+    kind_of,
+    raised_as,
+)
 from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.tune import _plan, _trainers
@@ -321,9 +330,7 @@ def _in_words_of_ray(error: CarrilError, alone: str) -> CarrilError:
     cause = error.__cause__
     if not alone or cause is None or isinstance(cause, CarrilError) or not spec.under_as_ray():
         return error
-    from carril.as_ray.exceptions import task_error
-
-    made = task_error(str(error), cause)
+    made = raised_as(UserCodeError(str(error)), cause)
     made.__cause__ = cause
     return made
 

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList};
 
 use super::{export, import};
-use crate::errors::raise;
+use crate::errors::{raise, raise_as};
 
 const STREAM: &CStr = c"arrow_array_stream";
 const SCHEMA: &CStr = c"arrow_schema";
@@ -32,7 +32,10 @@ pub struct Block {
 }
 
 pub fn failed(py: Python<'_>, error: impl Into<DataError>) -> PyErr {
-    raise(py, error.into().into())
+    match error.into() {
+        DataError::Raised { failure, pickle } => raise_as(py, *failure, &pickle),
+        other => raise(py, other.into()),
+    }
 }
 
 #[pymethods]
