@@ -261,7 +261,7 @@ def test_numbers_of_numpy_keep_their_types_in_rows() -> None:
     batch = data.range(3).map(lambda _: row).take_batch(3)
     assert [batch[name].dtype.str for name in "fhib"] == ["<f4", "<f2", "|i1", "|b1"]
     assert batch["s"].tolist() == ["a"] * 3
-    assert repr(data.from_items([np.float32(1)]).schema()) == "{item: float}"
+    assert str(data.from_items([np.float32(1)]).schema()) == "{item: float}"
 
 
 def test_a_filter_that_leaves_nothing_leaves_the_columns(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_filter_that_leaves_nothing_leaves_the_columns(tmp_path: Path) -> None
 def test_zones_are_written_as_they_are() -> None:
     from datetime import UTC, datetime
 
-    assert repr(data.from_items([datetime(2024, 1, 1, tzinfo=UTC)]).schema()) == '{item: timestamp(µs, "UTC")}'
+    assert str(data.from_items([datetime(2024, 1, 1, tzinfo=UTC)]).schema()) == '{item: timestamp(µs, "UTC")}'
 
 
 def test_looking_at_a_data_set_makes_its_functions_once(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_looking_at_a_data_set_makes_its_functions_once(tmp_path: Path) -> None:
             return batch
 
     ds = data.range(10).map_batches(Costly, concurrency=1)
-    assert ds.columns() == ["id"] and repr(ds.schema()) == "{id: int64}"
+    assert ds.columns() == ["id"] and str(ds.schema()) == "{id: int64}"
     assert ds.count() == len(ds.take_all()) == 10
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -47,7 +47,7 @@ def test_samples_of_torch_are_made_when_they_are_wanted_and_in_other_processes(t
 def test_tuples_of_torch_are_the_samples_as_they_are() -> None:
     points, labels = torch.arange(600.0).reshape(300, 2), torch.arange(300)
     ds = data.from_torch(TensorDataset(points, labels))
-    assert repr(ds.schema()) == "{item: object of Python}"
+    assert str(ds.schema()) == "{item: object of Python}"
     point, label = ds.take(2)[1]["item"]
     assert torch.equal(point, points[1]) and label == 1
     columns = ds.map(lambda row: {"x": row["item"][0], "y": row["item"][1]}).take_batch(300)

@@ -18,8 +18,10 @@ use carril_store::{PythonFilesystem, Storage, StoreError};
 use serde::Deserialize;
 
 use crate::error::DataError;
+use crate::read::compression::Compression;
+pub(crate) use glob::is_like;
 use glob::{Match, is_glob, match_path};
-pub use partitions::PartitionValue;
+pub use partitions::{PartitionValue, Partitions};
 
 /// How many files are looked at, or read in part, at the same time.
 pub(crate) const AT_ONCE: usize = 16;
@@ -32,6 +34,10 @@ pub struct FileOptions {
     pub ignore_missing_paths: bool,
     /// Whether `/key=value/` in a path is a column.
     pub partitioning: bool,
+    /// How columns stand in paths.
+    pub partitions: Partitions,
+    /// How all files are compressed: `gzip`, `zstd`, `bz2`, `xz`, `lz4` or `none`. Without it their names say so.
+    pub compression: Option<String>,
     /// Whether there is a column `path`.
     pub include_paths: bool,
     /// How many damaged units are passed over.
@@ -45,6 +51,8 @@ impl Default for FileOptions {
             file_extensions: None,
             ignore_missing_paths: false,
             partitioning: true,
+            partitions: Partitions::default(),
+            compression: None,
             include_paths: false,
             max_errors: 0,
             filesystem: None,
@@ -70,6 +78,8 @@ pub struct FileRef {
     pub name: String,
     pub size: u64,
     pub partitions: Vec<(String, PartitionValue)>,
+    /// Where its name does not say how it is compressed.
+    pub(crate) packed: Option<Compression>,
 }
 
 impl FileRef {
@@ -125,7 +135,7 @@ pub(crate) fn find_usual(paths: &[String], options: &FileOptions, usual: &[&str]
         return Err(DataError::NoFiles { why });
     }
     if options.partitioning {
-        partitions::fill(&mut files);
+        partitions::fill(&mut files, &options.partitions)?;
     }
     Ok(files)
 }
@@ -199,7 +209,8 @@ impl Finder<'_> {
         let start = self.start(path)?;
         let file = |key: String, size: u64| {
             let name = format!("{}{key}", start.shown);
-            FileRef { storage: start.storage.clone(), key, name, size, partitions: Vec::new() }
+            let packed = self.options.compression.as_deref().map(Compression::of);
+            FileRef { storage: start.storage.clone(), key, name, size, partitions: Vec::new(), packed }
         };
         let parts: Vec<&str> = start.key.split('/').filter(|part| !part.is_empty()).collect();
         let fixed = parts.iter().position(|part| is_glob(part)).unwrap_or(parts.len());

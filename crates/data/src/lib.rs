@@ -29,7 +29,7 @@ pub use batch::{Batches, NextBatch};
 pub use columns::{Columns, project};
 pub use engine::{Next, Pipeline, Stream, StreamOptions, Transform, bytes_of};
 pub use error::DataError;
-pub use files::{FileOptions, FileRef, PartitionValue, find_files};
+pub use files::{FileOptions, FileRef, PartitionValue, Partitions, find_files};
 pub use join::{alike, common, fitted, joined};
 pub use pass::{Pass, PassSpec};
 pub use shard::{Cut, Epoch, MARK, Progress, Shard, ShardOptions, Uneven, carried, positions};

@@ -1,7 +1,7 @@
 //! The readers of files: what is read is told as data (`ReadSpec`), and opened as a `Source`.
 
 pub mod binary;
-mod compression;
+pub(crate) mod compression;
 pub mod csv;
 mod file_source;
 pub mod filter;

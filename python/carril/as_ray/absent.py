@@ -287,7 +287,6 @@ LATER: dict[str, str] = {
     "ray.data.BlockBasedFileDatasink": _SINK,
     "ray.data.RowBasedFileDatasink": _SINK,
     "ray.data.datasource": "waits for more of sources and sinks; `ray.data.Datasource` is the base of your own",
-    "ray.data.FileShuffleConfig": "waits for shuffling by seed per epoch; until then `shuffle='files'`",
     "ray.data.RandomSeedConfig": "waits for shuffling by seed per epoch; until then `random_shuffle(seed=…)`",
     "ray.data.MixStoppingCondition": "waits for mixing data sets; until then `Dataset.union`",
     "ray.data.from_": _SOURCE,

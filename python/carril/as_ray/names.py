@@ -46,8 +46,8 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.data": {
         "carril.data": (
             "ActorPoolStrategy DataContext DataIterator Dataset Datasource ExecutionOptions ExecutionResources "
-            "FilenameProvider MaterializedDataset ReadTask SaveMode Schema TaskPoolStrategy from_arrow "
-            "from_huggingface from_items from_numpy from_pandas from_torch range range_tensor read_binary_files "
+            "FileShuffleConfig FilenameProvider MaterializedDataset ReadTask SaveMode Schema TaskPoolStrategy from_arrow "
+            "from_blocks from_huggingface from_items from_numpy from_pandas from_torch range range_tensor read_binary_files "
             "read_csv read_datasource read_images read_json read_numpy read_parquet read_text read_tfrecords "
             "read_webdataset DatasetContext=DataContext DatasetIterator=DataIterator"
         ),
@@ -55,7 +55,14 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.data.block": {"carril.as_ray.block": "Block BlockMetadata"},
     "ray.data.context": {"carril.data": "DataContext DatasetContext=DataContext"},
     "ray.data.dataset": {"carril.data": "Dataset MaterializedDataset Schema"},
-    "ray.data.datasource": {"carril.data": "Datasource FilenameProvider ReadTask SaveMode"},
+    "ray.data.datasource": {
+        "carril.data": (
+            "Datasource FileShuffleConfig FilenameProvider PartitionStyle Partitioning PathPartitionFilter "
+            "PathPartitionParser ReadTask SaveMode"
+        ),
+    },
+    "ray.data.datasource.partitioning": {"carril.data.partitioning": "*"},
+    "ray.data.exceptions": {"carril.exceptions": "UserCodeException=UserCodeError"},
     "ray.data.iterator": {"carril.data": "DataIterator"},
     "ray.exceptions": {"carril.as_ray.exceptions": "*"},
     "ray.train": {"carril.as_ray.older_train": "*", "carril.train": "*"},

@@ -13,10 +13,13 @@ from carril.data.context import (
 )
 from carril.data.dataset import Dataset, MaterializedDataset
 from carril.data.iterator import DataIterator
+from carril.data.partitioning import Partitioning, PartitionStyle, PathPartitionFilter, PathPartitionParser
 from carril.data.read_api import (
     Datasource,
+    FileShuffleConfig,
     ReadTask,
     from_arrow,
+    from_blocks,
     from_huggingface,
     from_items,
     from_numpy,
@@ -46,13 +49,19 @@ __all__ = [
     "Datasource",
     "ExecutionOptions",
     "ExecutionResources",
+    "FileShuffleConfig",
     "FilenameProvider",
     "MaterializedDataset",
+    "PartitionStyle",
+    "Partitioning",
+    "PathPartitionFilter",
+    "PathPartitionParser",
     "ReadTask",
     "SaveMode",
     "Schema",
     "TaskPoolStrategy",
     "from_arrow",
+    "from_blocks",
     "from_huggingface",
     "from_items",
     "from_numpy",

@@ -10,7 +10,6 @@ _PANDAS = "`to_pandas()` has all rows in memory: pandas can do it"
 # Each with what does about the same.
 METHODS = {
     "aggregate": _PANDAS,
-    "copy": "a data set never changes: use it as it is",
     "explain": "`stats()` tells what was done",
     "get_dataset_id": "a data set has no id: give it a name by the key of `datasets`",
     "groupby": _PANDAS,
@@ -21,11 +20,9 @@ METHODS = {
     "mean": _PANDAS,
     "min": _PANDAS,
     "mix": "`union()` has the rows of several data sets, one after the other",
-    "random_sample": "a function draws too: `ds.filter(lambda row: random.random() < 0.1)`",
     "set_name": "a data set has no name of its own: it is named by its key in `datasets`",
     "sort": _PANDAS,
     "std": _PANDAS,
-    "streaming_train_test_split": "`train_test_split()` splits by rows",
     "sum": _PANDAS,
     "summary": _PANDAS,
     "to_daft": _LIBRARIES,
@@ -38,7 +35,6 @@ METHODS = {
     "to_spark": _LIBRARIES,
     "to_tf": _BATCHES,
     "to_torch": _BATCHES,
-    "unique": _PANDAS,
     "with_column": "`add_column(name, fn)` adds a column by a function of a batch",
     "with_columns": "`add_column(name, fn)` adds a column by a function of a batch",
     "write_bigquery": _FILES,
@@ -57,13 +53,11 @@ METHODS = {
     "write_tfrecords": _FILES,
     "write_turbopuffer": _FILES,
     "write_webdataset": _FILES,
-    "zip": _PANDAS,
 }
 
 FUNCTIONS = frozenset(
     [
         "from_arrow_refs",
-        "from_blocks",
         "from_daft",
         "from_dask",
         "from_mars",

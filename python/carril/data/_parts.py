@@ -3,6 +3,7 @@
 But for what cannot be cut before it is made (functions that change the number of rows, limits, shuffles) and for strata.
 """
 
+import hashlib
 import itertools
 import random
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril.data._plan import Derived, Memory, Plan, Subset
 from carril.data.context import DataContext
-from carril.exceptions import ConfigError
+from carril.exceptions import ConfigError, NoColumnError
 
 if TYPE_CHECKING:
     from carril.data.dataset import Dataset
@@ -43,6 +44,41 @@ class Whole:
         made = Dataset(replace(plan, origin=Subset(plan.origin, selection, self._unit_rows)))
         # What is in memory is not held for each of its parts.
         return made.materialize() if isinstance(plan.origin, Memory | Derived) else made
+
+
+def streaming(
+    dataset: "Dataset", test_size: float, split_type: str, column: str | None, seed: int | None
+) -> "tuple[Dataset, Dataset]":
+    """Two data sets: rows that are drawn and the others, or each row in one of them by the hash of a column."""
+    if not isinstance(test_size, int | float) or not 0 < test_size < 1:
+        raise ConfigError(f"`test_size={test_size!r}` is no part of a whole", hints=["it lies between 0 and 1"])
+    if split_type not in ("random", "hash"):
+        raise ConfigError(f"unknown `split_type` {split_type!r}: use 'random' or 'hash'")
+    if split_type == "random":
+        if column is not None:
+            raise ConfigError('`hash_column` is for `split_type="hash"`')
+        cut = dataset._cut()
+        return cut.drawn(round(cut.rows * test_size), random.getrandbits(63) if seed is None else seed)
+    if column is None:
+        raise ConfigError('`split_type="hash"` wants a `hash_column`')
+    if seed is not None:
+        raise ConfigError('`seed` is for `split_type="random"`: a hash is the same each time')
+    hashed = _ByHash(test_size, column)
+    first, second = (dataset.filter(hashed, fn_kwargs={"tests": tests}) for tests in (False, True))
+    return first, second
+
+
+class _ByHash:
+    """Whether a row is in one of two parts, by a hash of one of its values."""
+
+    def __init__(self, test_size: float, column: str) -> None:
+        self._test_size, self._column = test_size, column
+
+    def __call__(self, row: dict[str, Any], tests: bool) -> bool:
+        if self._column not in row:
+            raise NoColumnError(f"there is no column `{self._column}` to split by; there are {', '.join(row)}")
+        digest = hashlib.blake2b(repr(row[self._column]).encode(), digest_size=8).digest()
+        return (int.from_bytes(digest, "little") / (1 << 64) < self._test_size) == tests
 
 
 def stratified(

@@ -1,5 +1,6 @@
 """A data set: rows that are read, changed and handed over when somebody asks for them."""
 
+import functools
 import itertools
 import random
 import re
@@ -16,7 +17,7 @@ from carril.data._plan import Columns, Derived, Memory, Opened, Plan, Read, Subs
 from carril.data._schema import Schema
 from carril.data.context import DataContext
 from carril.data.iterator import DataIterator
-from carril.exceptions import ConfigError, NotAvailableError
+from carril.exceptions import ConfigError, ConfigTypeError, NoColumnError, NotAvailableError
 
 if TYPE_CHECKING:
     import pandas
@@ -118,6 +119,8 @@ class Dataset(DataIterator):
 
     def filter(self, fn: Callable[..., bool] | None = None, expr: Any = None, **options: Any) -> "Dataset":
         """The rows for which the function says so."""
+        if fn is not None and expr is not None:
+            raise ConfigError("`filter` wants either a function or an expression, and was given both")
         if expr is not None or isinstance(fn, str):
             raise NotAvailableError(
                 f"`filter({expr if fn is None else fn!r})`: expressions are not built yet",
@@ -166,18 +169,29 @@ class Dataset(DataIterator):
         return Dataset(plan)._then(Columns({"select": names}))
 
     def drop_columns(self, cols: str | Sequence[str], **_: Any) -> "Dataset":
-        return self._then(Columns({"drop": _names(cols, "drop_columns")}))
+        names = _names(cols, "drop_columns")
+        if self._has_known_columns and (missing := [name for name in names if name not in self.columns()]):
+            there = ", ".join(f"`{name}`" for name in self.columns())
+            raise NoColumnError(f"there is no column `{missing[0]}`; there are {there}")
+        return self._then(Columns({"drop": names}))
+
+    @property
+    def _has_known_columns(self) -> bool:
+        """What functions make, and what is made only when it is wanted, is seen when rows come."""
+        return isinstance(self._plan.origin, Read | Memory) and not self._plan.operations
 
     def rename_columns(self, names: Mapping[str, str] | Sequence[str], **_: Any) -> "Dataset":
         """By a dictionary of old and new names, or by new names for all columns."""
         if not isinstance(names, Mapping):
+            given = _texts(names, "rename_columns")
             there = self.columns()
-            if len(there) != len(names):
-                raise ConfigError(f"`rename_columns` was given {len(names)} names for {len(there)} columns")
-            names = dict(zip(there, names, strict=True))
-        # What functions make, and what is made only when it is wanted, is seen when rows come.
-        is_known = isinstance(self._plan.origin, Read | Memory) and not self._plan.operations
-        others = [name for name in self.columns() if name not in names] if is_known else []
+            if len(there) != len(given):
+                raise ConfigError(f"`rename_columns` was given {len(given)} names for {len(there)} columns")
+            names = dict(zip(there, given, strict=True))
+        if not names:
+            raise ConfigError("`rename_columns` was given no names")
+        _texts([*names, *names.values()], "rename_columns")
+        others = [name for name in self.columns() if name not in names] if self._has_known_columns else []
         _convert.check_names([*others, *names.values()])
         return self._then(Columns({"rename": [list(pair) for pair in names.items()]}))
 
@@ -206,6 +220,47 @@ class Dataset(DataIterator):
             return Dataset(Plan(Union(tuple(plans), blocks[0])))
         # What has an order of its own, or an end, is read to it.
         return self._derive("union", lambda: [block for one in every for block in one._all_blocks()])
+
+    def zip(self, *others: "Dataset") -> "Dataset":
+        """The columns of all beside each other, row by row. A name that is there already gets `_1`, `_2` and so on."""
+        if not others:
+            raise ConfigError("`zip` wants another data set")
+        every = (self, *others)
+
+        def make() -> list[Block]:
+            wholes = [one._whole() for one in every]
+            rows = [len(whole) for whole in wholes]
+            if len(set(rows)) > 1:
+                told = " and ".join(f"{number:,}" for number in rows)
+                raise ConfigError(f"`zip` wants data sets with equally many rows, and these have {told}")
+            names: list[str] = []
+            beside: list[Block] = []
+            for block in wholes:
+                renamed = []
+                for name in block.names:
+                    free = (f"{name}_{number}" for number in itertools.count(1))
+                    here = name if name not in names else next(one for one in free if one not in names)
+                    names.append(here)
+                    renamed.append((name, here))
+                beside.append(block.project(renamed))
+            return [functools.reduce(Block.beside, beside)]
+
+        return self._derive("zip", make)
+
+    def random_sample(self, fraction: float, *, seed: int | None = None) -> "Dataset":
+        """So much of the rows, drawn by chance, in their order."""
+        if not isinstance(fraction, int | float) or not 0 <= fraction <= 1:
+            raise ConfigError(f"`random_sample({fraction!r})` is no part of a whole", hints=["give 0 to 1"])
+        cut = self._cut()
+        seed = random.getrandbits(63) if seed is None else seed_of(seed)
+        return cut.drawn(round(cut.rows * fraction), seed or 0)[1]
+
+    def unique(self, column: str, ignore_nulls: bool = False) -> list[Any]:
+        """The values of a column, each once, in the order in which they first come."""
+        found: dict[Any, None] = {}
+        for block in self.select_columns(column)._all_blocks():
+            found.update(dict.fromkeys(block.values(0)))
+        return [value for value in found if value is not None or not ignore_nulls]
 
     def repartition(
         self,
@@ -256,8 +311,10 @@ class Dataset(DataIterator):
         return rows if self._plan.limit is None else min(rows, self._plan.limit)
 
     def schema(self, fetch_if_missing: bool = True) -> "Schema | None":
-        block = self._empty()
-        return None if block is None else Schema(block)
+        """Of what functions make it is seen in the first rows, unless `fetch_if_missing` is false: then it is None."""
+        block = self._empty() if fetch_if_missing or not self._plan.operations else None
+        has_none = block is None or (not block.names and not len(block) and isinstance(self._plan.origin, Memory))
+        return Schema(block) if block is not None and not has_none else None
 
     def _empty(self) -> Block | None:
         """A block with the columns of this data set."""
@@ -275,7 +332,10 @@ class Dataset(DataIterator):
             return Dataset(replace(self._plan, steps=steps, limit=None))._empty()
         return first
 
-    def columns(self, fetch_if_missing: bool = True) -> list[str]:
+    def columns(self, fetch_if_missing: bool = True) -> Any:
+        """Their names; None where functions make them and `fetch_if_missing` is false."""
+        if not fetch_if_missing and self._plan.operations:
+            return None
         block = self._empty()
         return [] if block is None else block.names
 
@@ -335,6 +395,46 @@ class Dataset(DataIterator):
     def iterator(self) -> DataIterator:
         return self
 
+    @property
+    def context(self) -> DataContext:
+        return DataContext.get_current()
+
+    @staticmethod
+    def copy(ds: "Dataset", **_: Any) -> "Dataset":
+        """Another one of the same rows: what is open stays with this one."""
+        return Dataset(ds._plan)
+
+    def has_serializable_lineage(self) -> bool:
+        """Whether it is read from files: the rows of one in memory are no plan that could be sent."""
+        plans = [self._plan]
+        while plans:
+            origin = plans.pop().origin
+            if isinstance(origin, Union):
+                plans.extend(origin.parts)
+            elif isinstance(origin, Subset):
+                plans.append(replace(self._plan, origin=origin.origin))
+            elif not isinstance(origin, Read):
+                return False
+        return True
+
+    def serialize_lineage(self) -> bytes:
+        """How it is made, for `deserialize_lineage` in another process."""
+        from carril._internal.pickling import dumps
+
+        if not self.has_serializable_lineage():
+            raise ConfigError(
+                "only a data set that is read from files can be serialized: this one is in memory",
+                hints=["write it with `write_parquet`, and read it there"],
+            )
+        return dumps(self)
+
+    @staticmethod
+    def deserialize_lineage(serialized_ds: bytes) -> "Dataset":
+        from carril._internal.pickling import loads
+
+        made: Dataset = loads(serialized_ds)
+        return made
+
     # Files.
 
     def write_parquet(self, path: Any, **options: Any) -> None:
@@ -364,7 +464,7 @@ class Dataset(DataIterator):
         return cut.ranges([rows * number // n for number in range(n + 1)])
 
     def split_at_indices(self, indices: Sequence[int]) -> "list[Dataset]":
-        if list(indices) != sorted(indices) or any(index < 0 for index in indices):
+        if not indices or list(indices) != sorted(indices) or any(index < 0 for index in indices):
             raise ConfigError("`split_at_indices` wants rising indices that are not negative")
         cut = self._cut()
         return cut.ranges([0, *(min(index, cut.rows) for index in indices), cut.rows])
@@ -402,6 +502,22 @@ class Dataset(DataIterator):
         seed = random.getrandbits(63) if seed is None else seed
         train, tested = cut.drawn(test, seed)
         return train.random_shuffle(seed=seed), tested.random_shuffle(seed=seed)
+
+    def streaming_train_test_split(
+        self,
+        test_size: float,
+        *,
+        split_type: str = "random",
+        hash_column: str | None = None,
+        seed: int | None = None,
+        **_: Any,
+    ) -> "tuple[Dataset, Dataset]":
+        """Two data sets that are read as they are used: rows that are drawn and the others, or by a hash of a column.
+
+        With `split_type="hash"` rows of one value are always in the same of the two, and each has about its part. Rows
+        that are drawn are held in memory where functions change their number, as those of `train_test_split` are.
+        """
+        return _parts.streaming(self, test_size, split_type, hash_column, seed_of(seed))
 
     def _cut(self) -> _parts.Whole:
         if self._to_cut is None:
@@ -447,7 +563,7 @@ class Dataset(DataIterator):
         if self._opened is None or self._plan.operations:
             return ""
         schema = self.schema()
-        return "" if schema is None else f", schema={schema}"
+        return "" if schema is None else f", schema={schema!s}"
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -515,8 +631,17 @@ def _short(value: Any) -> str:
 
 
 def _names(columns: str | Sequence[str], method: str) -> list[str]:
-    names = [columns] if isinstance(columns, str) else list(columns)
+    names = _texts(columns, method)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ConfigError(f"`{method}` was given `{twice}` twice")
+    return names
+
+
+def _texts(columns: str | Sequence[str], method: str) -> list[str]:
+    if not isinstance(columns, Iterable):
+        raise ConfigTypeError(f"`{method}` wants a name or a list of names, not {type(columns).__name__}")
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigTypeError(f"`{method}` wants names, and was given {names!r}")
     return names

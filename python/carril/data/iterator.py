@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril.data import _convert
 from carril.data._numbers import seed_of, whole
+from carril.data.context import DataContext
 from carril.exceptions import ConfigError
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class DataIterator(ABC):
                 yield _convert.to_format(block, batch_format)
 
         return _Passes(begin)
+
+    def get_context(self) -> DataContext:
+        """The settings by which rows are read here."""
+        return DataContext.get_current()
 
     def iter_rows(self, **_: Any) -> Iterable[dict[str, Any]]:
         return _Passes(self._rows)

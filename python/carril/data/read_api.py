@@ -6,16 +6,25 @@ import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from carril._internal.spec import under_as_ray
 from carril._native import Block
 from carril.data import _convert, _filesystem
 from carril.data._functions import Operation
 from carril.data._numbers import whole
 from carril.data._plan import Derived, Memory, Plan, Read
 from carril.data.dataset import Dataset, MaterializedDataset
-from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, of_another_ray
+from carril.data.partitioning import Partitioning
+from carril.exceptions import (
+    ConfigError,
+    ConfigTypeError,
+    FilesNotFoundError,
+    NotAvailableError,
+    NotFoundError,
+    of_another_ray,
+)
 
 if TYPE_CHECKING:
     import numpy
@@ -55,12 +64,12 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
         "ignore_missing_paths": bool(given.pop("ignore_missing_paths", False)),
         "file_extensions": _names(name, "file_extensions", given.pop("file_extensions", None)),
         "max_errors": _at_least_0(name, "max_errors", given.pop("max_errors", 0)),
-        "partitioning": _is_partitioned(name, given.pop("partitioning", "hive")),
+        **_partitions(name, given.pop("partitioning", "hive")),
+        "compression": _compression(name, given.pop("arrow_open_stream_args", None)),
     }
     filesystem, listed = _filesystem.for_reading(given.pop("filesystem", None), listed)
-    if given.pop("partition_filter", None) is not None:
-        raise NotAvailableError(f"`{name}(partition_filter=…)` is not built yet", hints=["use `filter`"])
-    shuffle = given.pop("shuffle", None)
+    chosen = given.pop("partition_filter", None)
+    shuffle = _file_shuffle(name, given.pop("shuffle", None))
     unknown = sorted(set(given) - _WITHOUT_EFFECT)
     if unknown:
         known = sorted(set(options) | set(files))
@@ -74,6 +83,8 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
         options["column_types"] = _types(name, options["column_types"])
     spec: dict[str, Any] = {"format": format, "paths": listed}
     spec["files"] = {key: value for key, value in files.items() if value is not None}
+    if chosen is not None:
+        spec["paths"] = listed = _filtered(name, spec, filesystem, chosen)
     # `quote=False` is none at all, and without it there is one.
     spec["options"] = {
         key: None if value is False and key in ("quote", "escape") else value
@@ -83,8 +94,59 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
     shown = listed[0] if len(listed) == 1 else f"{len(listed)} paths"
     made = Dataset(Plan(Read(spec, f"{name}({shown})", filesystem)))
     # What is wrong with the paths is told here, and not when the rows are wanted.
-    made._open()
-    return made if shuffle is None else made.randomize_block_order()
+    try:
+        made._open()
+    except NotFoundError as error:
+        raise FilesNotFoundError(error.message, hints=error.hints) from None
+    return made if shuffle is None else made.randomize_block_order(seed=shuffle.seed)
+
+
+def _filtered(
+    name: str, spec: dict[str, Any], filesystem: bytes | None, chosen: Callable[[list[str]], list[str]]
+) -> list[str]:
+    """The paths of the files that a filter leaves. They are only listed: what it leaves out may be no data at all."""
+    listing = Read(
+        {"format": "binary", "paths": spec["paths"], "files": spec["files"], "options": {}}, name, filesystem
+    )
+    kept = list(chosen(listing.open([]).files()))
+    if not kept:
+        raise ConfigError(f"`{name}`: `partition_filter` leaves none of the files")
+    return kept
+
+
+@dataclass(frozen=True)
+class FileShuffleConfig:
+    """The files in another order: with a `seed` the same one for each data set, otherwise another one for each pass.
+
+    The epochs of a training run have orders of their own in either case.
+    """
+
+    seed: int | None = None
+    reseed_after_execution: bool = True
+
+
+def _file_shuffle(name: str, given: Any) -> FileShuffleConfig | None:
+    if given is None or isinstance(given, FileShuffleConfig):
+        return given
+    if given != "files":
+        raise ConfigError(
+            f"`{name}` was given `shuffle={given!r}`", hints=['it can be "files" or a `FileShuffleConfig(seed=…)`']
+        )
+    return FileShuffleConfig()
+
+
+_COMPRESSIONS = {"gzip": "gzip", "bz2": "bz2", "zstd": "zstd", "lz4": "lz4", "xz": "xz", None: "none"}
+
+
+def _compression(name: str, streams: Any) -> str | None:
+    """How files are compressed, where it is said; `"detect"` goes by their names, as is usual."""
+    given = dict(streams or {}).get("compression", "detect")
+    if given == "detect":
+        return None
+    if given not in _COMPRESSIONS:
+        known = ", ".join(f"`{one}`" for one in _COMPRESSIONS if one)
+        raise ConfigError(f"`{name}` cannot unpack `compression={given!r}`", hints=[f"it unpacks {known}"])
+    return _COMPRESSIONS[given]
 
 
 # What a format's function is named, where it is not named after the format.
@@ -125,13 +187,18 @@ def _at_least_0(name: str, option: str, given: Any) -> int:
     return given
 
 
-def _is_partitioned(name: str, given: Any) -> bool:
-    if given is not None and given != "hive":
-        raise NotAvailableError(
-            f"`{name}(partitioning={given!r})` is not built yet",
+def _partitions(name: str, given: Any) -> dict[str, Any]:
+    """Which columns stand in paths: a `Partitioning`, `"hive"` or none. Ray's are texts, unless they have a type."""
+    if given is None:
+        return {"partitioning": False}
+    if given == "hive":
+        given = Partitioning("hive")
+    if not isinstance(given, Partitioning):
+        raise ConfigError(
+            f"`{name}` was given `partitioning={given!r}`",
             hints=['`"hive"`, the default, makes columns of directories such as `year=2024`, and `None` makes none'],
         )
-    return given is not None
+    return {"partitioning": True, "partitions": {**given._spec(), "are_texts": under_as_ray()}}
 
 
 def _types(name: str, given: Any) -> dict[str, str]:
@@ -240,10 +307,19 @@ def _arrow_csv_options(options: dict[str, Any]) -> dict[str, Any]:
 def read_json(paths: Paths, *, lines: bool = False, **options: Any) -> Dataset:
     """JSON: a value in each line, or an array of them in a file; which of the two is seen.
 
-    The types are found in the first `infer_bytes` of each file (4 MB; 0 for all of it).
+    The types are found in the first `infer_bytes` of each file (4 MB; 0 for all of it). With `lines` an array in a line
+    is a row too, whose columns are `0`, `1` and so on. Of pyarrow's options `parse_options` has an effect.
     """
     chosen = {name: options.pop(name, None) for name in ("columns", "column_types", "infer_bytes")}
-    return _read("json", paths, chosen, options)
+    # How much is read at once: it is read as it fits here.
+    options.pop("read_options", None)
+    parse = options.pop("parse_options", None)
+    schema = getattr(parse, "explicit_schema", None)
+    if schema is not None:
+        chosen["column_types"] = chosen["column_types"] or schema
+        if parse.unexpected_field_behavior == "ignore":
+            chosen["columns"] = chosen["columns"] or list(schema.names)
+    return _read("json", paths, {**chosen, "lines": bool(lines)}, options)
 
 
 def read_text(paths: Paths, *, encoding: str = "utf-8", drop_empty_lines: bool = True, **options: Any) -> Dataset:
@@ -286,10 +362,29 @@ def read_tfrecords(paths: Paths, **options: Any) -> Dataset:
 
 
 def read_webdataset(paths: Paths, **options: Any) -> Dataset:
-    """Samples in tar files; with `suffixes` only these columns."""
-    decode = options.pop("decoder", options.pop("decode", True))
-    suffixes = _names("read_webdataset", "suffixes", options.pop("suffixes", None))
-    return _read("webdataset", paths, {"decode": bool(decode), "suffixes": suffixes}, options)
+    """Samples in tar files, with their key and the file that they are from; with `suffixes` only these columns.
+
+    Suffixes are names, patterns such as `*.txt`, or a function of a name. `decoder` is true for the usual decoding, `None`
+    for bytes, or functions of a sample, one after the other.
+    """
+    decoder = options.pop("decoder", options.pop("decode", True))
+    decoders = list(decoder) if isinstance(decoder, list | tuple) else [decoder]
+    functions = [one for one in decoders if callable(one)]
+    chosen: dict[str, Any] = {"decode": decoders[:1] == [True]}
+    if not chosen["decode"] and (unknown := [one for one in decoders if one and not callable(one)]):
+        raise NotAvailableError(
+            f"`read_webdataset(decoder={unknown[0]!r})` is not built yet",
+            hints=["`True` decodes images, texts and numbers, and a function of a sample what it likes"],
+        )
+    suffixes = options.pop("suffixes", None)
+    if callable(suffixes):
+        every = _read("webdataset", paths, {"decode": False}, dict(options)).columns()
+        suffixes = [name for name in every if not name.startswith("__") and suffixes(name)]
+    chosen["suffixes"] = _names("read_webdataset", "suffixes", suffixes)
+    made = _read("webdataset", paths, chosen, options)
+    for function in functions:
+        made = made.map(function)
+    return made
 
 
 def read_ipc(paths: Paths, **options: Any) -> Dataset:
@@ -297,17 +392,29 @@ def read_ipc(paths: Paths, **options: Any) -> Dataset:
     return _read("ipc", paths, {"columns": options.pop("columns", None)}, options)
 
 
-def range(n: int, *, override_num_blocks: int | None = None, **_: Any) -> Dataset:
-    """The numbers from 0 to n - 1, in the column `id`."""
+def range(n: int, *, parallelism: int = -1, override_num_blocks: int | None = None, **_: Any) -> Dataset:
+    """The numbers from 0 to n - 1, in the column `id`. `parallelism` is an older name of `override_num_blocks`."""
     n = whole(n, 0, f"range({n!r})", "rows")
-    spec = {"format": "range", "n": n, **_per_unit(n, override_num_blocks)}
+    spec = {"format": "range", "n": n, **_per_unit(n, _blocks_asked(override_num_blocks, parallelism))}
     return Dataset(Plan(Read(spec, f"range({n})")))
 
 
-def range_tensor(n: int, *, shape: Sequence[int] = (1,), override_num_blocks: int | None = None, **_: Any) -> Dataset:
+def _blocks_asked(number: int | None, parallelism: int) -> int | None:
+    return parallelism if number is None and parallelism > 0 else number
+
+
+def range_tensor(
+    n: int,
+    *,
+    shape: Sequence[int] = (1,),
+    parallelism: int = -1,
+    override_num_blocks: int | None = None,
+    **_: Any,
+) -> Dataset:
     """Tensors of this shape, each full of its number, in the column `data`."""
     n = whole(n, 0, f"range_tensor({n!r})", "rows")
-    spec = {"format": "range", "n": n, "shape": list(shape), **_per_unit(n, override_num_blocks)}
+    blocks = _blocks_asked(override_num_blocks, parallelism)
+    spec = {"format": "range", "n": n, "shape": list(shape), **_per_unit(n, blocks)}
     return Dataset(Plan(Read(spec, f"range_tensor({n})")))
 
 
@@ -318,18 +425,38 @@ def _per_unit(n: int, blocks: int | None) -> dict[str, int]:
     return {"per_unit": max(-(-n // blocks), 1)}
 
 
-def from_items(items: Sequence[Any], **_: Any) -> Dataset:
+def from_items(
+    items: Sequence[Any], *, parallelism: int = -1, override_num_blocks: int | None = None, **_: Any
+) -> Dataset:
     """Dictionaries as rows; anything else in the column `item`."""
     items = list(items)
     rows = [item if isinstance(item, Mapping) else {"item": item} for item in items]
     blocks = [_convert.of_rows(rows[at : at + _ROWS_IN_A_BLOCK]) for at in _steps(len(rows))]
-    return MaterializedDataset(Plan(Memory(tuple(blocks), f"from_items({len(items)})")))
+    number = _blocks_asked(override_num_blocks, parallelism)
+    return _in_memory(blocks, f"from_items({len(items)})", None if number is None else min(number, max(len(rows), 1)))
 
 
-def _steps(rows: int) -> Iterable[int]:
+def _in_memory(blocks: Sequence[Block], name: str, number: int | None) -> Dataset:
+    """These blocks, or as many as are asked for."""
+    if number is not None:
+        number = whole(number, 1, f"override_num_blocks={number!r}", "blocks")
+        joined = Block.concat(list(blocks)) if blocks else Block.of_columns([], 0)
+        rows = -(-len(joined) // number)
+        begins = [min(place * rows, len(joined)) for place in _steps(number, 1)]
+        blocks = [joined.slice(begin, min(rows, len(joined) - begin)) for begin in begins]
+    return MaterializedDataset(Plan(Memory(tuple(blocks), name)))
+
+
+def from_blocks(blocks: Sequence[Any]) -> Dataset:
+    """Blocks as they are: data frames, tables of pyarrow, or dictionaries of arrays."""
+    made = [Block.concat(parts) if len(parts := _convert.of_batch(block)) != 1 else parts[0] for block in blocks]
+    return _in_memory(made, "from_blocks", None)
+
+
+def _steps(rows: int, length: int = _ROWS_IN_A_BLOCK) -> Iterable[int]:
     import builtins
 
-    return builtins.range(0, rows, _ROWS_IN_A_BLOCK)
+    return builtins.range(0, rows, length)
 
 
 def _cut(block: Block) -> list[Block]:
@@ -349,11 +476,12 @@ def from_numpy(
             hints=["`from_items` takes a list of values, and `np.array` makes an array of it"],
         )
     columns = [one if isinstance(one, Mapping) else {column: one} for one in arrays]
-    blocks = [block for one in columns for block in _cut(_convert.of_columns(one))]
-    return MaterializedDataset(Plan(Memory(tuple(blocks), "from_numpy")))
+    return _in_memory([block for one in columns for block in _cut(_convert.of_columns(one))], "from_numpy", None)
 
 
-def from_pandas(dfs: "pandas.DataFrame | Sequence[pandas.DataFrame]", **_: Any) -> Dataset:
+def from_pandas(
+    dfs: "pandas.DataFrame | Sequence[pandas.DataFrame]", override_num_blocks: int | None = None, **_: Any
+) -> Dataset:
     frames = dfs if isinstance(dfs, list | tuple) else [dfs]
     wrong = next((one for one in frames if not (hasattr(one, "iloc") and hasattr(one, "columns"))), None)
     if wrong is not None:
@@ -362,14 +490,14 @@ def from_pandas(dfs: "pandas.DataFrame | Sequence[pandas.DataFrame]", **_: Any) 
             hints=["`from_items` takes rows, and `from_numpy` a dictionary of columns"],
         )
     blocks = [block for frame in frames for block in _cut(_convert.of_pandas(frame))]
-    return MaterializedDataset(Plan(Memory(tuple(blocks), "from_pandas")))
+    return _in_memory(blocks, "from_pandas", override_num_blocks)
 
 
-def from_arrow(tables: Any, **_: Any) -> Dataset:
+def from_arrow(tables: Any, *, override_num_blocks: int | None = None, **_: Any) -> Dataset:
     """Tables of pyarrow, or of anything else that speaks Arrow's interface."""
     several = tables if isinstance(tables, list | tuple) else [tables]
     blocks = [cut for table in several for block in _convert.of_arrow(table) for cut in _cut(block)]
-    return MaterializedDataset(Plan(Memory(tuple(blocks), "from_arrow")))
+    return _in_memory(blocks, "from_arrow", override_num_blocks)
 
 
 def from_huggingface(dataset: Any, **_: Any) -> Dataset:

@@ -13,6 +13,11 @@ pub(super) fn is_glob(part: &str) -> bool {
     part.contains(['*', '?', '['])
 }
 
+/// Whether a name without directories is what a pattern means.
+pub(crate) fn is_like(pattern: &str, name: &str) -> bool {
+    match_name(pattern.as_bytes(), name)
+}
+
 pub(super) fn match_path(pattern: &[&str], parts: &[&str]) -> Match {
     let hidden = |part: &&str| part.starts_with(['.', '_']);
     match (pattern, parts) {

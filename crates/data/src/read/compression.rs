@@ -90,7 +90,7 @@ impl FileRef {
     }
 
     pub(crate) fn compression(&self) -> Compression {
-        Compression::of(&self.name)
+        self.packed.unwrap_or_else(|| Compression::of(&self.name))
     }
 
     /// The beginning of the file, unpacked: at most this many bytes, and whether that is all of it.

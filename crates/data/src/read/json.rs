@@ -27,7 +27,7 @@ use crate::read::schema::{Lacking, unify};
 use crate::read::types::parse_type;
 use crate::source::Flow;
 use infer::{infer, join};
-use values::{Values, Words, made_plain};
+use values::{Values, Words, has_rows, made_plain, numbered};
 
 const ROWS: usize = BLOCK_ROWS / 4;
 const BOM: &[u8] = b"\xef\xbb\xbf";
@@ -39,11 +39,13 @@ pub struct JsonOptions {
     pub column_types: HashMap<String, String>,
     /// How much of each file is looked at to find its types; 0 for all.
     pub infer_bytes: u64,
+    /// Whether an array in a line is a record, whose keys are the places of its values.
+    pub lines: bool,
 }
 
 impl Default for JsonOptions {
     fn default() -> Self {
-        Self { columns: None, column_types: HashMap::new(), infer_bytes: 4 << 20 }
+        Self { columns: None, column_types: HashMap::new(), infer_bytes: 4 << 20, lines: false }
     }
 }
 
@@ -53,6 +55,7 @@ struct JsonReader {
     /// The columns as they are decoded.
     decoded: SchemaRef,
     layout: Layout,
+    lines: bool,
 }
 
 struct Opened {
@@ -65,7 +68,7 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, options: JsonOptio
     let files: Arc<[FileRef]> = files.into();
     let damages = Arc::new(Damages::new(common.max_errors));
     let indices: Vec<usize> = (0..files.len()).collect();
-    let opened = in_parallel(&indices, |index| damages.tolerate(look(&files[*index], *index, options.infer_bytes)))?;
+    let opened = in_parallel(&indices, |index| damages.tolerate(look(&files[*index], *index, &options)))?;
     let schemas = files.iter().zip(&opened);
     let schemas = schemas.filter_map(|(file, opened)| Some((file.name.as_str(), &opened.as_ref()?.schema)));
     let found = unify(schemas, Lacking::IsNull)?;
@@ -93,7 +96,7 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, options: JsonOptio
     let units = extents.iter().map(|(extent, _)| extent.unit(&files, 1)).collect();
     let decoded = |field: &Arc<Field>| with_offset(&field.as_ref().clone().with_data_type(exact(field.data_type())));
     let decoded = Arc::new(Schema::new(own.fields().iter().map(decoded).collect::<Vec<_>>()));
-    let reader = JsonReader { files: files.clone(), extents, decoded, layout };
+    let reader = JsonReader { files: files.clone(), extents, decoded, layout, lines: options.lines };
     Ok(FileSource { schema: reader.layout.schema(), units, files, damages, reader: Box::new(reader) })
 }
 
@@ -118,13 +121,15 @@ fn exact(kind: &DataType) -> DataType {
     }
 }
 
-fn look(file: &FileRef, index: usize, infer_bytes: u64) -> Result<Opened, DataError> {
-    let most = if infer_bytes == 0 { u64::MAX / 4 } else { infer_bytes };
+fn look(file: &FileRef, index: usize, options: &JsonOptions) -> Result<Opened, DataError> {
+    let most = if options.infer_bytes == 0 { u64::MAX / 4 } else { options.infer_bytes };
     let (sample, is_all) = file.read_plain_start(most)?;
     let begin = if sample.starts_with(BOM) { BOM.len() } else { 0 };
     let text = &sample[begin..];
     let plain = made_plain(text, Words::AreNumbers);
     let text = plain.as_deref().unwrap_or(text);
+    let numbered = (options.lines && has_rows(text)).then(|| numbered(text));
+    let text = numbered.as_deref().unwrap_or(text);
     let is_array = text.trim_ascii_start().first() == Some(&b'[');
     // A record that goes over several lines is not cut.
     let line = text.trim_ascii_start();
@@ -140,7 +145,12 @@ fn look(file: &FileRef, index: usize, infer_bytes: u64) -> Result<Opened, DataEr
     for (at, value) in values.by_ref() {
         if !value.is_object() {
             let shown: String = value.to_string().chars().take(40).collect();
-            return Err(damaged(at, format!("`{shown}` is no record: records are objects, as in `{{\"a\": 1}}`")));
+            let also =
+                if (is_array || value.is_array()) && !options.lines { ", or with `lines=True` arrays" } else { "" };
+            return Err(damaged(
+                at,
+                format!("`{shown}` is no record: records are objects, as in `{{\"a\": 1}}`{also}"),
+            ));
         }
         let joined = infer(&value).and_then(|found| join(&kind, &found));
         kind = joined.map_err(|clash| damaged(at, clash.to_string()))?;
@@ -170,6 +180,8 @@ impl JsonReader {
 
     fn read_piece(&self, index: usize, offset: u64, text: &Bytes, take: Take<'_>) -> Result<bool, DataError> {
         let file = &self.files[index];
+        let numbered = (self.lines && has_rows(text)).then(|| numbered(text));
+        let text = numbered.as_deref().unwrap_or(text);
         let whole = text.trim_ascii();
         if whole.first() == Some(&b'[') && whole.last() != Some(&b']') {
             return Err(DataError::damaged(&file.name, None, "it is cut short: the array is never closed"));

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, new_null_array};
+use arrow_array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, RecordBatchOptions, StringArray, new_null_array,
+};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 
@@ -39,9 +41,13 @@ impl Layout {
                 continue;
             }
             let value = |file: &FileRef| find(file, key);
-            let is_text = files.iter().any(|file| matches!(value(file), PartitionValue::Text(_)));
-            let is_number = files.iter().any(|file| matches!(value(file), PartitionValue::Integer(_)));
-            let kind = if is_text || !is_number { DataType::Utf8 } else { DataType::Int64 };
+            let first = files.iter().map(value).find(|value| *value != PartitionValue::Null);
+            let kind = match first {
+                Some(PartitionValue::Integer(_)) => DataType::Int64,
+                Some(PartitionValue::Real(_)) => DataType::Float64,
+                Some(PartitionValue::Truth(_)) => DataType::Boolean,
+                Some(PartitionValue::Text(_) | PartitionValue::Null) | None => DataType::Utf8,
+            };
             let nullable = files.iter().any(|file| value(file) == PartitionValue::Null);
             fields.push(Arc::new(Field::new(key, kind, nullable)));
             columns.push(Column::Partition);
@@ -146,10 +152,17 @@ fn partition(field: &Field, runs: &[Run<'_>]) -> ArrayRef {
             PartitionValue::Integer(number) => Some(number),
             _ => None,
         }))),
+        DataType::Float64 => Arc::new(Float64Array::from_iter(values.map(|value| match value {
+            PartitionValue::Real(text) => text.parse().ok(),
+            _ => None,
+        }))),
+        DataType::Boolean => Arc::new(BooleanArray::from_iter(values.map(|value| match value {
+            PartitionValue::Truth(truth) => Some(truth),
+            _ => None,
+        }))),
         _ => Arc::new(StringArray::from_iter(values.map(|value| match value {
-            PartitionValue::Null => None,
-            PartitionValue::Integer(number) => Some(number.to_string()),
             PartitionValue::Text(text) => Some(text),
+            _ => None,
         }))),
     }
 }

@@ -11,7 +11,7 @@ use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use serde::Deserialize;
 
 use crate::error::DataError;
-use crate::files::{FileOptions, FileRef, in_parallel};
+use crate::files::{FileOptions, FileRef, in_parallel, is_like};
 use crate::read::file_source::{Damages, FileSource, Take, UnitReader};
 use crate::read::images::variable_images;
 use crate::read::layout::Layout;
@@ -20,6 +20,8 @@ use crate::source::{Flow, Unit};
 use crate::tensor::variable_field;
 
 const KEY: &str = "__key__";
+/// The file that a sample is from.
+const URL: &str = "__url__";
 /// What is looked at of each file to find its columns.
 const SAMPLES: usize = 64;
 const SAMPLE: u64 = 4 << 20;
@@ -32,7 +34,7 @@ const BYTES: usize = 16 << 20;
 pub struct WebDatasetOptions {
     /// Whether images become tensors, classes numbers, and texts texts; without it, all is bytes.
     pub decode: bool,
-    /// The columns, where not all are wanted.
+    /// The columns, where not all are wanted; in a pattern such as `*.txt` they have a dot before them.
     pub suffixes: Option<Vec<String>>,
 }
 
@@ -95,13 +97,14 @@ pub(crate) fn open(
     let found = in_parallel(&files, |file| damages.tolerate(look(file, &options)))?;
     let all: BTreeSet<&String> = found.iter().flatten().flatten().collect();
     let names: Vec<String> = match &options.suffixes {
-        Some(suffixes) => suffixes.clone(),
-        None => all.into_iter().cloned().collect(),
+        Some(suffixes) if !suffixes.iter().any(|name| is_pattern(name)) => suffixes.clone(),
+        _ => all.into_iter().cloned().collect(),
     };
     let kind = |name: &String| if options.decode { Kind::of(name) } else { Kind::Bytes };
     let kinds: Vec<Kind> = names.iter().map(kind).collect();
     let mut fields = vec![Field::new(KEY, DataType::Utf8, false)];
     fields.extend(names.iter().zip(&kinds).map(|(name, kind)| kind.field(name)));
+    fields.push(Field::new(URL, DataType::Utf8, false));
     let own = Arc::new(Schema::new(fields));
     let layout = Layout::new(&own, &files, common.include_paths);
     let places: Vec<usize> = (0..files.len()).filter(|index| found[*index].is_some()).collect();
@@ -109,6 +112,14 @@ pub(crate) fn open(
     let suffixes = options.suffixes;
     let reader = WebDatasetReader { files: files.clone(), places, own, layout, kinds, suffixes };
     Ok(FileSource { schema: reader.layout.schema(), units, files, damages, reader: Box::new(reader) })
+}
+
+fn is_pattern(name: &str) -> bool {
+    name.contains(['*', '?', '['])
+}
+
+fn is_meant(name: &str, suffix: &str) -> bool {
+    name == suffix || (is_pattern(name) && is_like(name, &format!(".{suffix}")))
 }
 
 fn look(file: &FileRef, options: &WebDatasetOptions) -> Result<BTreeSet<String>, DataError> {
@@ -157,7 +168,7 @@ fn read_samples(
             }
             sample = Some(Sample { key, ..Sample::default() });
         }
-        if suffixes.as_ref().is_none_or(|wanted| wanted.iter().any(|name| name == suffix)) {
+        if suffixes.as_ref().is_none_or(|wanted| wanted.iter().any(|name| is_meant(name, suffix))) {
             let mut value = Vec::with_capacity(entry.size().min(1 << 30) as usize);
             let read = entry.read_to_end(&mut value).map_err(|error| damaged(&path, &error))?;
             if read as u64 != entry.size() {
@@ -194,6 +205,7 @@ impl WebDatasetReader {
                 return Err(DataError::damaged(&file.name, Some(format!("member `{}.{name}`", keys[row])), why));
             }
         }
+        columns.push(Arc::new(StringArray::from_iter_values(std::iter::repeat_n(&file.name, samples.len()))));
         self.layout.finish_one(RecordBatch::try_new(self.own.clone(), columns)?, file)
     }
 }

@@ -104,6 +104,27 @@ pub(super) fn made_plain(text: &[u8], words: Words) -> Option<Vec<u8>> {
     Some(made)
 }
 
+/// Whether the first line is an array of values. One of objects is a file of records.
+pub(super) fn has_rows(text: &[u8]) -> bool {
+    let inside = text.trim_ascii_start().strip_prefix(b"[").map(<[u8]>::trim_ascii_start);
+    inside.is_some_and(|inside| !matches!(inside.first(), None | Some(b'{' | b']')))
+}
+
+/// The same text, where a line that is an array is an object whose keys are the places of its values.
+pub(super) fn numbered(text: &[u8]) -> Vec<u8> {
+    let mut made = Vec::with_capacity(text.len() * 2);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let Ok(values) = serde_json::from_slice::<Vec<serde_json::Value>>(line) else {
+            // Whoever reads it says what is wrong with it.
+            made.extend_from_slice(line);
+            continue;
+        };
+        let fields = values.iter().enumerate().map(|(place, value)| format!("\"{place}\":{value}"));
+        made.extend_from_slice(format!("{{{}}}\n", fields.collect::<Vec<_>>().join(",")).as_bytes());
+    }
+    made
+}
+
 /// The length of `\ud840\udc00`.
 const PAIR: usize = 12;
 
