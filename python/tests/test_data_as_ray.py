@@ -1,5 +1,6 @@
 """What scripts for Ray's data sets rely on: types of columns, errors, blocks, partitions in paths, rows that come together."""
 
+import asyncio
 import copy
 import gzip
 import io
@@ -8,6 +9,7 @@ import pickle
 import subprocess
 import sys
 import tarfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -437,3 +439,58 @@ def test_older_names_and_empty_data_sets() -> None:
     for wrong in (lambda: data.range(5).split_at_indices([]), lambda: data.range(5).filter(lambda row: True, expr="x")):
         with pytest.raises(ValueError):
             wrong()
+
+
+class Together:
+    """Ends only if several rows are in its hands at once."""
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.come = asyncio.Event()
+
+    async def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        self.waiting += 1
+        if self.waiting == 3:
+            self.come.set()
+        await asyncio.wait_for(self.come.wait(), 60)
+        return {"id": row["id"] + 1}
+
+
+class Batches:
+    async def __call__(self, batch: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:
+        for number in range(2):
+            await asyncio.sleep(0)
+            yield {"id": batch["id"] + number}
+
+
+async def awaited(batch: dict[str, Any]) -> dict[str, Any]:
+    await asyncio.sleep(0)
+    return {"id": batch["id"] * 2}
+
+
+async def several(row: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row] * row["id"]
+
+
+async def is_odd(row: dict[str, Any]) -> bool:
+    return row["id"] % 2 == 1
+
+
+async def fails(row: dict[str, Any]) -> dict[str, Any]:
+    raise KeyError("which")
+
+
+def test_async_functions_are_awaited() -> None:
+    made = {
+        "rows together": (data.range(3).map(Together, concurrency=1), [1, 2, 3]),
+        "a batch": (data.range(3).map_batches(awaited), [0, 2, 4]),
+        "batches one by one": (data.range(2).map_batches(Batches, concurrency=1), [0, 1, 1, 2]),
+        "a list of rows": (data.range(3).flat_map(several), [1, 2, 2]),
+        "a question": (data.range(3).filter(is_odd), [1]),
+        "a coroutine of a plain function": (data.range(2).map_batches(lambda batch: awaited(batch)), [0, 2]),
+    }
+    for name, (dataset, ids) in made.items():
+        with case(name):
+            assert [row["id"] for row in dataset.take_all()] == ids
+    with pytest.raises(KeyError, match="`fails` in `map` failed"):
+        data.range(3).map(fails).take_all()  # type: ignore[arg-type]

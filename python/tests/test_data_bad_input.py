@@ -386,15 +386,6 @@ class Scaled:
         return batch
 
 
-class Awaited:
-    async def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        return batch
-
-
-async def awaited(batch: dict[str, Any]) -> dict[str, Any]:
-    return batch
-
-
 def leaves(row: dict[str, Any]) -> dict[str, Any]:
     sys.exit("enough")
 
@@ -423,10 +414,6 @@ def test_what_fails_in_a_function_is_told_by_the_names_of_the_user() -> None:
         (lambda: ds.map(leaves).take_all(), ("`leaves` in `map` failed in row 0 of its block at ", "SystemExit: enough")),
         (lambda: data.read_datasource(Broken()).take_all(), ("`Broken` in `read_datasource` failed at ", "ZeroDivisionError")),
         (lambda: data.from_torch(NoSamples()).take_all(), ("`NoSamples` in `from_torch` failed at ", "the disk has gone")),
-        (lambda: ds.map_batches(awaited), ("`awaited` in `map_batches` is async: async functions on data are not built yet",)),
-        (lambda: ds.map_batches(Awaited), ("`Awaited` in `map_batches` is async",)),
-        (lambda: ds.map_batches(Awaited()), ("`Awaited` in `map_batches` is async",)),
-        (lambda: ds.map_batches(lambda batch: awaited(batch)).take_all(), ("async functions on data are not built yet",)),
     ]  # fmt: skip
     for do, texts in wrong:
         message = told(CarrilError, do)

@@ -7,13 +7,16 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from carril._internal.failure import describe
 from carril._native import Block
 from carril.data import _convert
 from carril.data._numbers import whole
-from carril.exceptions import CarrilError, ConfigError, ConfigTypeError, NotAvailableError, of_another_ray
+from carril.exceptions import CarrilError, ConfigError, ConfigTypeError, of_another_ray
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,6 @@ def operation(kind: str, function: Any, options: Mapping[str, Any], **more: Any)
     """A step as the user asks for it: `options` are those that every such method has."""
     if not callable(function):
         raise ConfigTypeError(f"`{kind}` wants a function or a class, not {type(function).__name__}")
-    if _is_async(function):
-        raise _no_async(kind, getattr(function, "__name__", type(function).__name__))
     left = dict(options)
     constructor = (
         tuple(left.pop("fn_constructor_args", None) or ()),
@@ -72,19 +73,6 @@ def operation(kind: str, function: Any, options: Mapping[str, Any], **more: Any)
             f"`{kind}` has no option `{unknown[0]}`", hints=of_another_ray(f"Dataset.{kind}", unknown[0])
         )
     return Operation(kind, function, arguments, keywords, constructor, concurrency=processes, **more)
-
-
-def _is_async(function: Any) -> bool:
-    """Of a class and of an object it is the method that is called."""
-    several = (function, function.__call__)
-    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in several)
-
-
-def _no_async(kind: str, name: str) -> NotAvailableError:
-    return NotAvailableError(
-        f"`{name}` in `{kind}` is async: async functions on data are not built yet",
-        hints=["give a plain function; `asyncio.run` in it waits for what is async"],
-    )
 
 
 def _check_constructor(kind: str, function: Any, constructor: tuple[tuple[Any, ...], Mapping[str, Any]]) -> None:
@@ -148,11 +136,21 @@ class Stage:
         return blocks
 
 
+# Rows that an async function has in its hands at once.
+_AT_ONCE = 64
+
+
+def _is_awaited(function: Any) -> bool:
+    """Whether it is an async function, or an object whose call is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
 class _Step:
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
         function: Any = operation.function
         self._row = -1
+        self._loop: AbstractEventLoop | None = None
         if inspect.isclass(function):
             function = self._constructed(function)
         self._function = function
@@ -185,15 +183,44 @@ class _Step:
         return made
 
     def _call(self, argument: Any) -> Any:
-        made = self._function(argument, *self._operation.arguments, **self._operation.keywords)
-        if inspect.iscoroutine(made):
-            made.close()
-            raise TypeError("a coroutine was returned: async functions on data are not built yet")
-        return made
+        made = self._start(argument)
+        if inspect.isasyncgen(made):
+            return self._yielded(made)
+        return self._run(made) if inspect.isawaitable(made) else made
+
+    def _start(self, argument: Any) -> Any:
+        return self._function(argument, *self._operation.arguments, **self._operation.keywords)
+
+    def _run(self, awaited: Any) -> Any:
+        """In a loop that lives as long as the function: what it keeps open stays usable."""
+        import asyncio
+
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        return self._loop.run_until_complete(awaited)
+
+    def _yielded(self, batches: Any) -> Iterator[Any]:
+        while True:
+            try:
+                yield self._run(anext(batches))
+            except StopAsyncIteration:
+                return
 
     def _rows(self, block: Block) -> Iterator[tuple[dict[str, Any], Any]]:
-        for self._row, row in enumerate(_convert.to_rows(block)):
-            yield row, self._call(dict(row))
+        rows = _convert.to_rows(block)
+        if not _is_awaited(self._function):
+            for self._row, row in enumerate(rows):
+                yield row, self._call(dict(row))
+            return
+        for begin in range(0, len(rows), _AT_ONCE):
+            some = rows[begin : begin + _AT_ONCE]
+            yield from zip(some, self._run(self._together(some)), strict=True)
+
+    async def _together(self, rows: list[dict[str, Any]]) -> list[Any]:
+        """Rows that wait for something wait together."""
+        import asyncio
+
+        return await asyncio.gather(*(self._start(dict(row)) for row in rows))
 
     def _map(self, block: Block) -> list[Block]:
         made = []
