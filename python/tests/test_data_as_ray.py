@@ -494,3 +494,42 @@ def test_async_functions_are_awaited() -> None:
             assert [row["id"] for row in dataset.take_all()] == ids
     with pytest.raises(KeyError, match="`fails` in `map` failed"):
         data.range(3).map(fails).take_all()  # type: ignore[arg-type]
+
+
+class Sink(data.Datasink):
+    def __init__(self, least: int | None = None, fails: bool = False) -> None:
+        self.told: list[Any] = []
+        self.least, self.fails = least, fails
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        return self.least
+
+    def on_write_start(self, schema: Any = None) -> None:
+        self.told.append("start")
+
+    def write(self, blocks: Any, ctx: data.TaskContext) -> int:
+        if self.fails:
+            raise OSError("the disk is full")
+        assert all(isinstance(block, pa.Table) for block in blocks)
+        return sum(len(block) for block in blocks)
+
+    def on_write_complete(self, write_result: data.WriteResult) -> None:
+        self.told.append((write_result.num_rows, write_result.write_returns))
+
+    def on_write_failed(self, error: Exception) -> None:
+        self.told.append(str(error))
+
+
+def test_rows_go_into_a_sink_of_one_s_own() -> None:
+    rows = data.range(10, override_num_blocks=5)
+    for least, parts in ((None, [2] * 5), (3, [4, 4, 2])):
+        sink = Sink(least)
+        rows.write_datasink(sink)
+        assert sink.told == ["start", (10, parts)]
+    sink = Sink(fails=True)
+    with pytest.raises(OSError, match="the disk is full"):
+        rows.write_datasink(sink)
+    assert sink.told == ["start", "the disk is full"] and sink.get_name() == "Sink"
+    with pytest.raises(TypeError, match="wants a `Datasink`, not a dict"):
+        rows.write_datasink({})  # type: ignore[arg-type]

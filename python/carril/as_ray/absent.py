@@ -282,7 +282,6 @@ LATER: dict[str, str] = {
     "ray.data.preprocessor": _PREPROCESSORS,
     "ray.data.preprocessors": _PREPROCESSORS,
     "ray.data.Preprocessor": _PREPROCESSORS,
-    "ray.data.Datasink": _SINK,
     "ray.data.SinkMode": _SINK,
     "ray.data.BlockBasedFileDatasink": _SINK,
     "ray.data.RowBasedFileDatasink": _SINK,

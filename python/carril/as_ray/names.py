@@ -45,7 +45,7 @@ MODULES: dict[str, dict[str, str]] = {
     },
     "ray.data": {
         "carril.data": (
-            "ActorPoolStrategy DataContext DataIterator Dataset Datasource ExecutionOptions ExecutionResources "
+            "ActorPoolStrategy DataContext DataIterator Dataset Datasink Datasource ExecutionOptions ExecutionResources "
             "FileShuffleConfig FilenameProvider MaterializedDataset ReadTask SaveMode Schema TaskPoolStrategy from_arrow "
             "from_blocks from_huggingface from_items from_numpy from_pandas from_torch range range_tensor read_binary_files "
             "read_csv read_datasource read_images read_json read_numpy read_parquet read_text read_tfrecords "
@@ -57,8 +57,8 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.data.dataset": {"carril.data": "Dataset MaterializedDataset Schema"},
     "ray.data.datasource": {
         "carril.data": (
-            "Datasource FileShuffleConfig FilenameProvider PartitionStyle Partitioning PathPartitionFilter "
-            "PathPartitionParser ReadTask SaveMode"
+            "Datasink Datasource FileShuffleConfig FilenameProvider PartitionStyle Partitioning PathPartitionFilter "
+            "PathPartitionParser ReadTask SaveMode WriteResult"
         ),
     },
     "ray.data.datasource.partitioning": {"carril.data.partitioning": "*"},

@@ -3,6 +3,7 @@
 from typing import NoReturn
 
 from carril.data._schema import Schema
+from carril.data._sink import Datasink, TaskContext, WriteResult
 from carril.data._write import FilenameProvider, SaveMode
 from carril.data.context import (
     ActorPoolStrategy,
@@ -46,6 +47,7 @@ __all__ = [
     "DataContext",
     "DataIterator",
     "Dataset",
+    "Datasink",
     "Datasource",
     "ExecutionOptions",
     "ExecutionResources",
@@ -59,7 +61,9 @@ __all__ = [
     "ReadTask",
     "SaveMode",
     "Schema",
+    "TaskContext",
     "TaskPoolStrategy",
+    "WriteResult",
     "from_arrow",
     "from_blocks",
     "from_huggingface",

@@ -39,7 +39,6 @@ METHODS = {
     "with_columns": "`add_column(name, fn)` adds a column by a function of a batch",
     "write_bigquery": _FILES,
     "write_clickhouse": _FILES,
-    "write_datasink": _FILES,
     "write_delta": _FILES,
     "write_iceberg": _FILES,
     "write_images": _FILES,

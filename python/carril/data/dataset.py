@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from carril._native import Block
-from carril.data import _convert, _parts, _progress, _write
+from carril.data import _convert, _parts, _progress, _sink, _write
 from carril.data._functions import Operation, operation
 from carril.data._later import METHODS
 from carril.data._numbers import seed_of, whole
@@ -453,6 +453,10 @@ class Dataset(DataIterator):
     def write_json(self, path: Any, **options: Any) -> None:
         """As `write_parquet`, JSON: a row in each line, or with `lines=False` an array in each file; `compression`."""
         _write.write_json(self, path, options)
+
+    def write_datasink(self, datasink: "_sink.Datasink", **_: Any) -> None:
+        """Into a writer of your own: a class derived from `Datasink`, which is given block by block."""
+        _sink.write(self, datasink)
 
     # Parts.
 
