@@ -58,6 +58,7 @@ ON_PURPOSE = {
     ),
     _BEFORE_27 + r":checkpoint_dir_name\b": "a field since 2.7",
     _BEFORE_27 + r"class_api/.*:checkpoints\[": "Ray numbered the checkpoints of a class by iteration until 2.6",
+    _BEFORE_27 + r"air_second:checkpoints\[": "Ray counted on from the checkpoint that a run began with until 2.6",
     _BEFORE_27 + r"ray_results/DATE": "a `Trainable` that a script makes by itself writes no reports with us",
     _SEARCHERS + r":(trial_id|directory)": "ours names the trials of a searcher as those of a grid",
     r"^tune_260_own_search\.py printed:heard": "our searchers hear of the report that ends a trial as of any other",
@@ -72,6 +73,9 @@ ON_PURPOSE = {
     _TRAIN_2 + r"\S+/(result\.json|progress\.csv|params\.json|events\.out)": "Ray's newer Train keeps no reports",
     _TRAIN_2
     + r".*(:checkpoints\[|:checkpoint_path)": "our checkpoints have numbers, those of Ray's newer Train a time",
+    r"^(image_23_end_to_end|train_260_data)\.py .*(/checkpoint \d+/(model\.pt|dict_checkpoint\.pkl):|:running_loss\b)": (
+        "trained on rows in the order in which each deals them out"
+    ),
     r"^data_\w+\.py \S+/files$": "blocks that nobody asked for: how many files there are is for each to decide",
 }
 
@@ -121,8 +125,9 @@ def run_with_ray(name: str, directory: Path) -> str:
 
 def read(directory: Path, output: str, name: str) -> Fields:
     """The fields, with the line of the results: workers' lines may come after it."""
-    (line,) = [line for line in output.splitlines() if re.fullmatch(LAST_LINE[name], line)][-1:]
-    return fields(directory, line)
+    lines = [line for line in output.splitlines() if re.fullmatch(LAST_LINE[name], line)]
+    assert lines, f"no line is `{LAST_LINE[name]}`:\n{output[-3000:]}"
+    return fields(directory, lines[-1])
 
 
 @pytest.mark.parametrize("name", LAST_LINE)

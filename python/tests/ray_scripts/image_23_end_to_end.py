@@ -99,7 +99,7 @@ def main(smoke_test):
     predictions = test_dataset.map_batches(predict, batch_format="numpy").to_pandas()
     accuracy = float((predictions["predicted"] == predictions["label"]).mean())
     assert len(predictions) == 24 and accuracy > 0.9, accuracy
-    print(json.dumps({"accuracy": round(accuracy, 1), "tested": len(predictions), "seen": result.metrics["seen"]}))
+    print(json.dumps({"classified": accuracy > 0.9, "tested": len(predictions), "seen": result.metrics["seen"]}))
 
 
 if __name__ == "__main__":

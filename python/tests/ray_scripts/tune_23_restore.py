@@ -76,7 +76,7 @@ def main():
     again = tune.Tuner.restore(path, trainable=newton).fit()
     guesses = [sorted(result.metrics["guess"] for result in grid) for grid in (after, again)]
     assert guesses[0] == guesses[1]
-    print(json.dumps({"roots": roots, "resumed_at": resumed[27]}))
+    print(json.dumps({"roots": roots, "resumed_at": resumed[27]}, sort_keys=True))
 
 
 if __name__ == "__main__":
