@@ -24,6 +24,7 @@ LAST_LINE = {
     "image_23_end_to_end.py": r'\{"classified": true, "tested": 24, "seen": 48\}',
     "train_20_air.py": r"loss fell from 0\.0\d+ to 0\.00\d+",
     "train_23_failure.py": r"resumed at epoch 2 and finished with a loss below 0\.05",
+    "train_260_checkpoints.py": r"steps 0 to 3, then 4 to 7",
     "train_260_data.py": r"each of 800 rows once an epoch, validation below 0\.05",
     "train_27_ddp.py": r'\{"tested": 398, "accuracy": 0\.[89]\d?\}',
     "train_27_directory.py": r"restored at epoch 3",

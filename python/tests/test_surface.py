@@ -82,7 +82,8 @@ def test_what_a_data_set_lacks_says_what_does_about_the_same(names: dict[str, An
 def test_what_is_absent_has_a_hint_of_its_own() -> None:
     from carril.as_ray import absent
 
-    assert absent.find("ray.train.callbacks.JsonLoggerCallback") == (True, "every run writes `result.json`")
+    profiler = "ray.train.callbacks.TorchTensorboardProfilerCallback"
+    assert absent.find(profiler) == (True, absent.ABSENT[profiler])
     assert absent.find("ray.train.callbacks.Unheard")[1] == absent.ABSENT["ray.train.callbacks"]
     assert absent.find("ray.data.read_sql") == (False, absent.LATER["ray.data.read_"])
     assert absent.find("ray.traineeship")[1] == absent.LATER["ray"]

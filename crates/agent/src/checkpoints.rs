@@ -32,6 +32,7 @@ pub struct SavePlace {
     pub run: Option<PathBuf>,
     pub storage: String,
     pub filesystem: Option<PythonFilesystem>,
+    pub may_be_empty: bool,
     /// Who removes something of the run listens to this as long.
     removals: watch::Sender<()>,
 }
@@ -49,7 +50,7 @@ impl SavePlace {
         let goes_on = local && group.trial.is_some();
         let removals = last.map_or_else(watch::Sender::default, |last| last.removals.clone());
         let (attempt, storage) = (Attempt(group.attempt), group.storage.clone());
-        Self { spool, attempt, goes_on, run, storage, filesystem, removals }
+        Self { spool, attempt, goes_on, run, storage, filesystem, may_be_empty: group.may_be_empty, removals }
     }
 
     pub fn of_rank(&self, iteration: u64, rank: Rank) -> PathBuf {
@@ -70,7 +71,8 @@ impl SavePlace {
     ) -> Result<Vec<StoredFile>, StoreError> {
         let to = self.of_rank(iteration, rank);
         let durable = self.run.is_some();
-        carril_store::take(&Take { from, to: &to, run: self.run.as_deref(), give_away, durable })
+        let (run, may_be_empty) = (self.run.as_deref(), self.may_be_empty);
+        carril_store::take(&Take { from, to: &to, run, give_away, durable, may_be_empty })
     }
 
     /// Makes what was taken safe, and counts it.

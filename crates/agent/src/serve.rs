@@ -155,7 +155,8 @@ impl RealNode {
         }
         let filesystem =
             order.filesystem.clone().and_then(|filesystem| python_filesystem(filesystem, |hash| self.blobs.path(hash)));
-        let storage = Storage::open(&order.storage, filesystem)?;
+        let variables = order.variables.clone().into_iter().collect();
+        let storage = Storage::open_with(&order.storage, filesystem, &variables)?;
         self.storages.insert(order.storage.clone(), storage.clone());
         Ok(storage)
     }

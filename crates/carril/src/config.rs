@@ -220,6 +220,7 @@ impl RunConfig {
             on_existing: if self.resume { OnExisting::Reuse } else { OnExisting::Refuse },
             // Who types `carril resume` means the run, whatever has changed since.
             other_config: if self.resume || again::is_again() { OtherConfig::Warn } else { OtherConfig::Refuse },
+            checkpoint_files: Default::default(),
             data: BTreeMap::new(),
             record: record(function, scaling, made_up.as_ref()),
             threads_per_worker: scaling.cpus_per_worker.max(1.0),

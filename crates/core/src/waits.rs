@@ -28,6 +28,8 @@ pub enum WaitKind {
     Place,
     /// For the end of a run that is preempted, with the last checkpoint of that number made.
     Preempted,
+    /// For the checkpoints of all reports up to that number, which may be those of other ranks.
+    Settled,
     /// For the checks of all checkpoints that are stored.
     Validated,
     /// For other ranks to read a data set. The payload says who and what, as `parse_data_payload` reads it; without one the wait is over.
@@ -50,14 +52,15 @@ impl WaitKind {
             WaitKind::Grant => "grant",
             WaitKind::Place => "place",
             WaitKind::Preempted => "preempted",
+            WaitKind::Settled => "settled",
             WaitKind::Validated => "validated",
             WaitKind::Data => "data",
         }
     }
 
     pub fn from_name(name: &str) -> Option<Self> {
-        use WaitKind::{Barrier, Broadcast, Checkpoint, Data, Grant, Place, Preempted, Validated};
-        let all = [Barrier, Broadcast, Checkpoint, Grant, Place, Preempted, Validated, Data];
+        use WaitKind::{Barrier, Broadcast, Checkpoint, Data, Grant, Place, Preempted, Settled, Validated};
+        let all = [Barrier, Broadcast, Checkpoint, Grant, Place, Preempted, Settled, Validated, Data];
         all.into_iter().find(|kind| kind.name() == name)
     }
 
@@ -84,6 +87,7 @@ impl Wait {
             WaitKind::Grant => format!("to make report {}", sequence + 1),
             WaitKind::Place => format!("to save the checkpoint of report {}", sequence + 1),
             WaitKind::Preempted => format!("for the end, after report {}", sequence + 1),
+            WaitKind::Settled => format!("for the checkpoints up to report {sequence}"),
             WaitKind::Validated => "for the validation of checkpoints".to_owned(),
             WaitKind::Data => {
                 let (ranks, what) = parse_data_payload(&self.payload);
@@ -194,6 +198,10 @@ impl Waits {
     /// The last checkpoint could not be stored: the rank may try another one.
     pub fn release_preempted(&mut self, sequence: u64) -> Vec<Released> {
         self.take(|_, wait| wait.kind == WaitKind::Preempted && wait.sequence == sequence, |_| Ok(Vec::new()))
+    }
+
+    pub fn release_settled(&mut self, settled: u64) -> Vec<Released> {
+        self.take(|_, wait| wait.kind == WaitKind::Settled && wait.sequence <= settled, |_| Ok(Vec::new()))
     }
 
     pub fn release_validated(&mut self) -> Vec<Released> {

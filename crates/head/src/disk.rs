@@ -63,7 +63,7 @@ impl RealDisk {
         Self { spool, blobs, owner, abandoned: Abandoned::default() }
     }
 
-    fn storage(&self, spec: &RunSpec) -> Result<Storage, Failure> {
+    fn storage(&self, spec: &RunSpec, variables: &BTreeMap<String, String>) -> Result<Storage, Failure> {
         let filesystem = match &spec.filesystem {
             None => None,
             Some(spec) => {
@@ -71,7 +71,7 @@ impl RealDisk {
                 Some(PythonFilesystem { executable: spec.executable.clone(), path: spec.path.clone(), pickle })
             }
         };
-        Ok(Storage::open(&spec.storage_path, filesystem)?.join(&spec.name))
+        Ok(Storage::open_with(&spec.storage_path, filesystem, variables)?.join(&spec.name))
     }
 
     fn blob(&self, hash: &str) -> Result<PathBuf, Failure> {
@@ -82,9 +82,9 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn open_experiment(&self, request: &OpenExperiment) -> Result<ExperimentOpened, Failure> {
-        let OpenExperiment { id, spec, .. } = request;
+        let OpenExperiment { id, spec, variables, .. } = request;
         let place = RunSpec { name: spec.name.clone(), storage_path: spec.storage_path.clone(), ..spec.run.clone() };
-        let storage = self.storage(&place)?;
+        let storage = self.storage(&place, variables)?;
         let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("experiment"), Path::to_owned);
         let open = || Mirror::of_experiment(storage.clone(), &path);
         let mut mirror = opened_behind_its_owner(&storage, &path.join(EXPERIMENT), open)?;
@@ -134,8 +134,8 @@ impl Disk for RealDisk {
     }
 
     fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
-        let OpenRequest { id, spec, config, now } = request;
-        let storage = self.storage(spec)?;
+        let OpenRequest { id, spec, config, variables, now } = request;
+        let storage = self.storage(spec, variables)?;
         let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("run"), Path::to_owned);
         let mut mirror =
             opened_behind_its_owner(&storage, &path.join("run.json"), || Mirror::open(storage.clone(), &path))?;
@@ -286,7 +286,7 @@ fn opened_behind_its_owner(
 }
 
 fn record_of(request: &OpenExperiment, owner: &Owner) -> ExperimentRecord {
-    let OpenExperiment { id, spec, space, now } = request;
+    let OpenExperiment { id, spec, space, now, .. } = request;
     let words = |own: Option<String>, given: &str| own.unwrap_or_else(|| given.to_owned());
     let scheduler = spec.scheduler.as_ref().map(SchedulerSpec::describe);
     ExperimentRecord {

@@ -109,7 +109,9 @@ impl Head {
                     run.check_begins(&id);
                 }
                 let config = request.config.clone().unwrap_or_default().into();
-                let open = OpenRequest { id: id.clone(), spec: spec.clone(), config, now: self.outside.now() };
+                let variables = carril_store::storage_variables(&request.environment);
+                let now = self.outside.now();
+                let open = OpenRequest { id: id.clone(), spec: spec.clone(), config, variables, now };
                 let told = decision.clone();
                 let trial = match &asker {
                     Asker::Trial(experiment, trial) => Some((experiment.clone(), *trial)),

@@ -59,6 +59,8 @@ pub struct OpenRequest {
     pub id: RunId,
     pub spec: RunSpec,
     pub config: Value,
+    /// What the driver's environment says of storage.
+    pub variables: BTreeMap<String, String>,
     pub now: f64,
 }
 
@@ -68,6 +70,8 @@ pub struct OpenExperiment {
     pub spec: ExperimentSpec,
     /// Each parameter in words.
     pub space: BTreeMap<String, String>,
+    /// What the driver's environment says of storage.
+    pub variables: BTreeMap<String, String>,
     pub now: f64,
 }
 
@@ -125,6 +129,7 @@ pub struct Commit {
     pub shards: Vec<Shard>,
     /// The files lie where they belong.
     pub in_place: bool,
+    pub may_be_empty: bool,
     /// Of this head: one that was followed by another commits nothing.
     pub epoch: u64,
     /// Checkpoints that go once this one is there.
@@ -153,7 +158,7 @@ impl Commit {
         }
         let mut shards = self.shards.clone();
         if let Some(first) = shards.first_mut().filter(|_| self.in_place) {
-            first.files = carril_store::prepare_in_place(&self.storage.join(&self.name))?;
+            first.files = carril_store::prepare_in_place(&self.storage.join(&self.name), self.may_be_empty)?;
         }
         let committed = carril_store::commit(&self.storage, &self.name, &self.header, &shards, self.in_place)?;
         let removed = self.displaced.iter().map(|name| carril_store::remove(&self.storage, name));

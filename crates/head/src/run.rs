@@ -9,7 +9,7 @@ mod standing;
 mod trial;
 mod validation;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use carril_core::{Budget, Command, Event, OutOfMemory, Outcome, RunMachine, Shar
 use carril_proto::v1;
 use carril_store::{Differences, Fact, Storage, report_number};
 use carril_types::{
-    Attempt, ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, Restart, RunId, RunSpec, RunStatus, Value,
-    WorkerKey,
+    Attempt, CheckpointFiles, ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, Restart, RunId, RunSpec,
+    RunStatus, Value, WorkerKey,
 };
 use prost::Message;
 
@@ -508,6 +508,7 @@ impl Run {
                 reports: self.reports,
                 threads_per_worker: self.spec.threads_per_worker,
                 trial: trial.clone(),
+                may_be_empty: self.is_lenient(),
             };
             next_rank += count;
             outside.to_agent(&share.node, group.into());
@@ -535,6 +536,16 @@ impl Run {
         if let Some(node) = self.node_of(rank) {
             outside.to_agent(node, over.into());
         }
+    }
+
+    /// Whether a checkpoint may have no files, or two of one name.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.spec.checkpoint_files == CheckpointFiles::Lenient
+    }
+
+    /// What the driver's environment says of storage.
+    pub(crate) fn storage_variables(&self) -> BTreeMap<String, String> {
+        carril_store::storage_variables(self.environment.iter().map(|(name, value)| (name, value)))
     }
 
     pub(crate) fn filesystem(&self) -> Option<v1::PythonFilesystem> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use carril_core::{Event, Kept};
 use carril_proto::v1;
-use carril_store::{Header, MANIFEST, Manifest, Shard, StoredFile, json_of};
+use carril_store::{Conflict, Header, MANIFEST, Manifest, Shard, StoredFile, json_of};
 use carril_types::{ErrorCode, Failure, Metrics, NodeId, Rank, Validation, ValidationStatus, ValidationTask, Value};
 
 use crate::outside::{Checkpoints, Commit, Committed, Outside};
@@ -20,6 +20,8 @@ use crate::run::{Run, rank_of};
 struct Save {
     name: String,
     metrics: Metrics,
+    /// Automatic fields that the function has reported itself.
+    own: Vec<String>,
     validation: Option<ValidationTask>,
     /// How far each rank had read its data sets: JSON.
     positions: Vec<String>,
@@ -84,6 +86,7 @@ pub(crate) struct Saving {
     /// How many were saved, by this head and those before.
     pub saved: u64,
     first_size_told: bool,
+    conflict_told: bool,
     /// What the callers have waited, and what storing has taken, in seconds.
     pub stall: f64,
     pub upload: f64,
@@ -104,6 +107,7 @@ impl Saving {
             next,
             saved,
             first_size_told: false,
+            conflict_told: false,
             stall: 0.0,
             upload: 0.0,
         }
@@ -140,6 +144,10 @@ impl Saving {
 
     pub fn newest(&self) -> Option<&v1::Checkpoint> {
         self.kept.values().next_back().map(|stored| &stored.checkpoint)
+    }
+
+    pub fn newest_name(&self) -> Option<&str> {
+        self.kept.values().next_back().map(|stored| stored.name.as_str())
     }
 
     pub fn get_mut(&mut self, iteration: u64) -> Option<&mut Stored> {
@@ -202,11 +210,12 @@ impl Saving {
         &mut self,
         iteration: u64,
         metrics: Metrics,
+        own: Vec<String>,
         validation: Option<ValidationTask>,
         positions: Vec<String>,
     ) {
         let save = self.saves.entry(iteration).or_default();
-        (save.metrics, save.validation, save.positions) = (metrics, validation, positions);
+        (save.metrics, save.own, save.validation, save.positions) = (metrics, own, validation, positions);
     }
 }
 
@@ -240,10 +249,15 @@ impl Run {
 
     pub(crate) fn store(&mut self, iteration: u64, displaced: Vec<u64>, outside: &mut dyn Outside) {
         let Some(storage) = &self.storage else { return };
-        let elsewhere = storage.local_path().is_none();
+        let (elsewhere, is_lenient) = (storage.local_path().is_none(), self.is_lenient());
         let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
         save.began = Some(outside.clock());
         save.displaced = displaced;
+        if is_lenient {
+            let conflicts = carril_store::keep_first(&mut save.shards);
+            self.warn_of_conflicts(&conflicts, outside);
+        }
+        let Some(save) = self.saving.saves.get_mut(&iteration) else { return };
         // Either of the two finds out whether the ranks' files fit together, before a file is moved.
         if elsewhere && save.in_place.is_none() {
             // `on_discarded` goes on where the name is not free yet.
@@ -281,6 +295,7 @@ impl Run {
                 shards,
                 storage: self.location.clone(),
                 filesystem: self.filesystem(),
+                variables: self.storage_variables().into_iter().collect(),
             };
             outside.to_agent(&node, order.into());
         }
@@ -318,6 +333,7 @@ impl Run {
         }
         self.flush(outside);
         let mirror = self.take_mirror();
+        let is_lenient = self.is_lenient();
         let (Some(save), Some(storage)) = (self.saving.saves.get_mut(&iteration), &self.storage) else { return };
         let displaced =
             save.displaced.iter().filter_map(|gone| Some(self.saving.kept.get(gone)?.name.clone())).collect();
@@ -326,6 +342,7 @@ impl Run {
             attempt: self.machine.attempt().0,
             created: outside.now(),
             metrics: json_of(&Value::Map(save.metrics.clone())),
+            own: save.own.clone(),
             validation: save.validation.clone().map(due),
             data_position: data_position(&save.positions),
         };
@@ -336,6 +353,7 @@ impl Run {
             header,
             shards: std::mem::take(&mut save.shards),
             in_place: save.in_place.is_some(),
+            may_be_empty: is_lenient,
             epoch: self.epoch,
             displaced,
             mirror,
@@ -369,6 +387,7 @@ impl Run {
             metrics: Some(save.metrics.into()),
             iteration,
             validation: status_of(&validation),
+            own: save.own,
         };
         self.saving.kept.insert(iteration, Stored { name: save.name, checkpoint: checkpoint.clone(), validation });
         self.saving.saved += 1;
@@ -380,6 +399,19 @@ impl Run {
         }
         self.release_held(iteration, Some(checkpoint), outside);
         self.decide(Event::CheckpointCommitted { iteration, path: committed.location }, outside);
+    }
+
+    /// Says it once: a function that does it will do it with every checkpoint.
+    fn warn_of_conflicts(&mut self, conflicts: &[Conflict], outside: &mut dyn Outside) {
+        let Some(Conflict { first, second, file }) = conflicts.first() else { return };
+        if std::mem::replace(&mut self.saving.conflict_told, true) {
+            return;
+        }
+        let text = format!(
+            "ranks {first} and {second} both reported `{file}` in one checkpoint, with different content: that of rank \
+             {first} is kept, here and in later checkpoints; put the rank into the name of a file that each rank has"
+        );
+        self.publish(v1::Warning { text }, outside);
     }
 
     /// Says it once, as soon as it can be known: the next checkpoint has to fit beside this one.
@@ -489,10 +521,11 @@ fn as_kept(location: &str, checkpoints: Vec<(String, Manifest)>) -> BTreeMap<u64
     let kept = checkpoints.into_iter().zip(0..).map(|((name, manifest), index)| {
         let checkpoint = v1::Checkpoint {
             index,
-            path: format!("{}/{name}", location.trim_end_matches('/')),
+            path: carril_store::joined(location, &name),
             metrics: Some(manifest.reported().into()),
             iteration: manifest.iteration,
             validation: status_of(&manifest.validation),
+            own: manifest.own,
         };
         (manifest.iteration, Stored { name, checkpoint, validation: manifest.validation })
     });

@@ -166,6 +166,7 @@ pub fn checkpoint(py: Python<'_>, checkpoint: v1::Checkpoint) -> PyResult<Bound<
     dict.set_item("index", checkpoint.index)?;
     dict.set_item("path", checkpoint.path)?;
     dict.set_item("metrics", metrics(py, checkpoint.metrics)?)?;
+    dict.set_item("own", checkpoint.own)?;
     dict.set_item("iteration", checkpoint.iteration)?;
     dict.set_item("validation", checkpoint.validation)?;
     Ok(dict)
@@ -224,6 +225,7 @@ pub fn listed(py: Python<'_>, listed: carril_store::Listed) -> PyResult<Bound<'_
             dict.set_item("bytes", manifest.files.iter().map(|file| file.size).sum::<u64>())?;
             dict.set_item("created", manifest.created)?;
             dict.set_item("metrics", metrics(py, Some(manifest.reported().into()))?)?;
+            dict.set_item("own", manifest.own)?;
             dict.set_item("validation", manifest.validation.map(|validation| validation.status.name()))?;
             dict.set_item("damage", py.None())?;
         }

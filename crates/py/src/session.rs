@@ -219,7 +219,7 @@ impl Session {
         let patience = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let settled = async {
             let settled = async {
-                self.inner.latest_checkpoint().await?;
+                self.inner.wait_for_checkpoints().await?;
                 if validated { self.inner.wait_for_validations().await } else { Ok(()) }
             };
             match patience {

@@ -470,6 +470,7 @@ impl Sim {
             share_devices: false,
             on_existing: Default::default(),
             other_config: Default::default(),
+            checkpoint_files: Default::default(),
             data: Default::default(),
             record: "{}".into(),
             threads_per_worker: 1.0,

@@ -36,6 +36,8 @@ pub struct Header {
     /// Seconds since 1970.
     pub created: f64,
     pub metrics: serde_json::Value,
+    /// Automatic fields that the function has reported itself, so that they are its own.
+    pub own: Vec<String>,
     pub validation: Option<Validation>,
     /// Where the data sets stood.
     pub data_position: serde_json::Value,
@@ -71,10 +73,14 @@ fn prepare_once(spool: &Path, mut files: Vec<StoredFile>, durable: bool) -> Resu
 }
 
 /// Looks at files that are where they shall stay. On a local path they are read and flushed; elsewhere their sizes must do.
-pub fn prepare_in_place(checkpoint: &Storage) -> Result<Vec<StoredFile>, StoreError> {
+/// With `may_be_empty` they may be brought there later.
+pub fn prepare_in_place(checkpoint: &Storage, may_be_empty: bool) -> Result<Vec<StoredFile>, StoreError> {
     let wrong = |what| StoreError::CheckpointDirectory { what, path: PathBuf::from(checkpoint.location()) };
-    if checkpoint.local_path().is_some_and(|path| !path.is_dir()) {
-        return Err(wrong("does not exist"));
+    if let Some(path) = checkpoint.local_path().filter(|path| !path.is_dir()) {
+        if !may_be_empty {
+            return Err(wrong("does not exist"));
+        }
+        local::make_directory(path)?;
     }
     let files: Vec<StoredFile> = checkpoint
         .list()?
@@ -82,7 +88,7 @@ pub fn prepare_in_place(checkpoint: &Storage) -> Result<Vec<StoredFile>, StoreEr
         .filter(|entry| !is_own(&entry.key))
         .map(|entry| StoredFile { path: entry.key, size: entry.size, crc32c: None })
         .collect();
-    if files.is_empty() {
+    if files.is_empty() && !may_be_empty {
         return Err(wrong("is empty"));
     }
     match checkpoint.local_path() {
@@ -131,6 +137,7 @@ pub fn commit(
     let merged = merge(shards)?;
     let mut manifest = Manifest::new(header.iteration, header.attempt, header.created);
     manifest.metrics = header.metrics.clone();
+    manifest.own = header.own.clone();
     manifest.validation = header.validation.clone();
     manifest.data_position = header.data_position.clone();
     manifest.ranks = shards.iter().map(|shard| shard.rank.0).collect();
@@ -218,6 +225,7 @@ fn adopt_one(run: &Storage, source: &Storage, manifest: &Manifest, created: f64)
             attempt: manifest.attempt,
             created,
             metrics: manifest.metrics.clone(),
+            own: manifest.own.clone(),
             validation: None,
             data_position: manifest.data_position.clone(),
         };
@@ -293,6 +301,32 @@ fn refuse_existing(run: &Storage, name: &str) -> Result<(), StoreError> {
         Some(_) => Err(StoreError::CheckpointExists { name: name.to_owned() }),
         None => Ok(()),
     }
+}
+
+/// Two ranks with different files under one path: the first rank's stays, the other's is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    pub first: Rank,
+    pub second: Rank,
+    pub file: String,
+}
+
+/// Leaves out of later shards what an earlier one has under the same path with other content.
+pub fn keep_first(shards: &mut [Shard]) -> Vec<Conflict> {
+    let mut first: HashMap<String, (Rank, StoredFile)> = HashMap::new();
+    let mut conflicts = Vec::new();
+    for shard in shards {
+        let rank = shard.rank;
+        shard.files.retain(|file| {
+            let (owner, kept) = first.entry(file.path.clone()).or_insert_with(|| (rank, file.clone()));
+            let fits = kept == file || is_own(&file.path);
+            if !fits {
+                conflicts.push(Conflict { first: *owner, second: rank, file: file.path.clone() });
+            }
+            fits
+        });
+    }
+    conflicts
 }
 
 /// All files, sorted, each with the shard that it is taken from: the first that has it.

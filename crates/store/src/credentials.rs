@@ -77,6 +77,15 @@ impl Surroundings {
     }
 }
 
+/// Those of an environment that say how storage is reached and with which credentials.
+pub fn storage_variables<'a>(
+    environment: impl IntoIterator<Item = (&'a String, &'a String)>,
+) -> BTreeMap<String, String> {
+    let names = ["AWS_", "GOOGLE_", "AZURE_", "IDENTITY_", "MSI_"];
+    let wanted = environment.into_iter().filter(|(name, _)| names.iter().any(|prefix| name.starts_with(prefix)));
+    wanted.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
 pub(crate) fn client(at: &Location, surroundings: &Surroundings) -> Result<Client, StoreError> {
     // The first to ask decides for the whole process; that somebody else was first is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -112,13 +121,19 @@ fn s3(at: &Location, surroundings: &Surroundings) -> Result<Client, StoreError> 
     }
     let profile = Profile::read(surroundings);
     let pair = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"];
-    if let [Some(_), None] | [None, Some(_)] = pair.map(|name| surroundings.get(name)) {
+    if let [Some(_), None] | [None, Some(_)] = pair.map(|name| surroundings.get(name))
+        && !at.is_anonymous
+    {
         return Err(no_credentials(at, "both AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"));
     }
     let has_own = surroundings.any(&pair)
         || surroundings.any(&["AWS_WEB_IDENTITY_TOKEN_FILE"])
         || surroundings.any(&["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"])
-        || surroundings.is_true("AWS_SKIP_SIGNATURE");
+        || surroundings.is_true("AWS_SKIP_SIGNATURE")
+        || at.is_anonymous;
+    if at.is_anonymous {
+        builder = builder.with_skip_signature(true);
+    }
     let has_metadata = !surroundings.is_true("AWS_EC2_METADATA_DISABLED")
         && (surroundings.any(&["AWS_METADATA_ENDPOINT", "AWS_EC2_METADATA_SERVICE_ENDPOINT"])
             || surroundings.maker.contains("Amazon EC2"));

@@ -42,8 +42,10 @@ mod verify;
 pub use blobs::{BlobStore, BlobWriter, blob_hash};
 pub use check::{amend_manifest, check, check_file};
 pub use checkpoint::{
-    Committed, Header, STAGING, Shard, adopt, annotate, commit, owned, prepare, prepare_in_place, remove, upload,
+    Committed, Conflict, Header, STAGING, Shard, adopt, annotate, commit, keep_first, owned, prepare, prepare_in_place,
+    remove, upload,
 };
+pub use credentials::storage_variables;
 pub use csv::write_csv_cell;
 pub use differences::Differences;
 pub use epoch::{is_current, take_epoch};
@@ -58,6 +60,7 @@ pub use faults::{Crashed, crash_at, journal_point};
 pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};
 pub use last_report::{last_report, report_number};
 pub use local::free_space;
+pub use location::joined;
 pub use manifest::{Damage, MANIFEST, METADATA, Manifest, ManifestFile};
 pub use metrics_json::{json_of, value_of};
 pub use owner::Owner;

@@ -14,6 +14,9 @@ pub(crate) enum Kind {
     Azure,
 }
 
+/// Before the bucket's name: pyarrow and Ray write so for a public bucket.
+const ANONYMOUS: &str = "anonymous@";
+
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Local(PathBuf),
@@ -27,6 +30,8 @@ pub(crate) struct Location {
     scheme: String,
     /// The bucket; for Azure a container, or `container@account.dfs.core.windows.net`.
     pub bucket: String,
+    /// `anonymous@bucket`, for a public bucket: requests are not signed.
+    pub is_anonymous: bool,
     /// Without a `/` at either end; empty for the whole bucket.
     pub prefix: String,
     /// As typed, with its `?`; empty where there is none.
@@ -53,6 +58,10 @@ impl Place {
             None => (rest, ""),
         };
         let (bucket, prefix) = path.split_once('/').unwrap_or((path, ""));
+        let (bucket, is_anonymous) = match bucket.strip_prefix(ANONYMOUS).filter(|_| kind == Kind::S3) {
+            Some(bucket) => (bucket, true),
+            None => (bucket, false),
+        };
         if bucket.is_empty() {
             return Err(bad(text, "it names no bucket"));
         }
@@ -67,6 +76,7 @@ impl Place {
             kind,
             scheme: scheme.to_owned(),
             bucket: bucket.to_owned(),
+            is_anonymous,
             prefix: prefix.to_owned(),
             query: query.to_owned(),
         };
@@ -77,6 +87,14 @@ impl Place {
             true => Ok(Place::Object(location)),
             false => Err(bad(text, "after the `?` only `region`, `endpoint_override` and `scheme` are known, for S3")),
         }
+    }
+}
+
+/// The place `name` right inside a location, as a user would type it.
+pub fn joined(location: &str, name: &str) -> String {
+    match Place::parse(location) {
+        Ok(Place::Object(at)) => at.join(name).to_string(),
+        _ => format!("{}/{name}", location.trim_end_matches('/')),
     }
 }
 
@@ -110,7 +128,8 @@ impl Location {
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let slash = if self.prefix.is_empty() { "" } else { "/" };
-        write!(f, "{}://{}{slash}{}{}", self.scheme, self.bucket, self.prefix, self.query)
+        let who = if self.is_anonymous { ANONYMOUS } else { "" };
+        write!(f, "{}://{who}{}{slash}{}{}", self.scheme, self.bucket, self.prefix, self.query)
     }
 }
 
@@ -185,6 +204,9 @@ mod tests {
         let run = location.join("run");
         assert_eq!(object(&run.to_string()), run, "a joined location can be typed again");
         assert_eq!(object("gs://bucket").join("x").to_string(), "gs://bucket/x");
+        let public = object("s3://anonymous@bucket/x");
+        assert_eq!((public.bucket.as_str(), public.is_anonymous), ("bucket", true));
+        assert_eq!(public.join("y").to_string(), "s3://anonymous@bucket/x/y");
         assert_eq!(object("abfss://box@account.dfs.core.windows.net/p").bucket, "box@account.dfs.core.windows.net");
         let kinds = ["s3a://b", "gcs://b", "az://b", "azure://b", "abfs://b"].map(|text| object(text).kind);
         assert_eq!(kinds, [Kind::S3, Kind::Google, Kind::Azure, Kind::Azure, Kind::Azure]);

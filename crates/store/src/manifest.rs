@@ -25,6 +25,9 @@ pub struct Manifest {
     pub created: f64,
     pub ranks: Vec<u32>,
     pub metrics: serde_json::Value,
+    /// Automatic fields that the function has reported itself, so that they are its own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own: Vec<String>,
     /// Where the data sets stood.
     pub data_position: serde_json::Value,
     /// The user's check of it, where one was asked for.
@@ -101,6 +104,7 @@ impl Manifest {
             created,
             ranks: Vec::new(),
             metrics: serde_json::Value::Null,
+            own: Vec::new(),
             data_position: serde_json::Value::Null,
             validation: None,
             files: Vec::new(),

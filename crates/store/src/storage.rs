@@ -4,6 +4,7 @@
 //! STORAGE-1: what is under a key is always whole: a write that did not finish leaves what was there before.
 //! STORAGE-2: to delete what is not there is no error; to read it is `None`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,15 @@ impl fmt::Debug for Storage {
 impl Storage {
     /// `/abs/path`, `file://…`, `s3://bucket/prefix`, `gs://…`, `az://…`. With a Python file system the location is a path in it.
     pub fn open(location: &str, filesystem: Option<PythonFilesystem>) -> Result<Storage, StoreError> {
+        Self::open_with(location, filesystem, &BTreeMap::new())
+    }
+
+    /// With variables that hold in place of this process's own: those of the driver whose run it is.
+    pub fn open_with(
+        location: &str,
+        filesystem: Option<PythonFilesystem>,
+        variables: &BTreeMap<String, String>,
+    ) -> Result<Storage, StoreError> {
         if let Some(filesystem) = filesystem {
             let helper = Arc::new(Helper::start(filesystem, location)?);
             let prefix = if location.len() > 1 { location.trim_end_matches('/') } else { location }.to_owned();
@@ -69,7 +79,9 @@ impl Storage {
         match Place::parse(location)? {
             Place::Local(path) => Ok(Self::local(&path)),
             Place::Object(at) => {
-                let bucket = Arc::new(Bucket::open(&at, &Surroundings::of_this_process())?);
+                let mut surroundings = Surroundings::of_this_process();
+                surroundings.variables.extend(variables.clone());
+                let bucket = Arc::new(Bucket::open(&at, &surroundings)?);
                 Ok(Self { location: at.to_string(), backend: Backend::Object { bucket, at } })
             }
         }

@@ -28,6 +28,7 @@ pub struct Take<'a> {
     pub give_away: bool,
     /// They are to be flushed soon, so that writing may begin.
     pub durable: bool,
+    pub may_be_empty: bool,
 }
 
 /// What was taken; the checksum is known where bytes were copied. A full disk is given some time.
@@ -50,7 +51,7 @@ fn take_once(take: &Take) -> Result<Vec<StoredFile>, StoreError> {
     // Of an earlier checkpoint that is reported again; it says nothing of this one.
     let had_manifest = tree.files.iter().any(|file| file.path == MANIFEST);
     tree.files.retain(|file| file.path != MANIFEST && file.path != SET_ASIDE);
-    if tree.files.iter().all(|file| file.path == METADATA) {
+    if !take.may_be_empty && tree.files.iter().all(|file| file.path == METADATA) {
         return Err(wrong("is empty"));
     }
     local::delete_all(take.to)?;
@@ -146,7 +147,9 @@ mod tests {
             fs::create_dir_all(&directory).unwrap();
             fs::write(directory.join(number.to_string()), number.to_string()).unwrap();
         }
-        let taken = take(&Take { from: &from, to: &to, run: None, give_away: false, durable: true }).unwrap();
+        let taken =
+            take(&Take { from: &from, to: &to, run: None, give_away: false, durable: true, may_be_empty: false })
+                .unwrap();
         let tree = local::walk(&from).unwrap();
         let names = |files: &[StoredFile]| files.iter().map(|file| file.path.clone()).collect::<Vec<_>>();
         assert_eq!(names(&taken), tree.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>());

@@ -44,7 +44,8 @@ fn save(run: &Path, from: &Path, iteration: u64, name: &str) -> Result<(), Store
     for rank in 0..2 {
         let from = from.join(format!("rank_{rank}"));
         let spool = run.join(STAGING).join(iteration.to_string()).join(format!("rank_{rank}"));
-        let asked = Take { from: &from, to: &spool, run: Some(run), give_away: rank == 1, durable: true };
+        let asked =
+            Take { from: &from, to: &spool, run: Some(run), give_away: rank == 1, durable: true, may_be_empty: false };
         let files = prepare(&spool, take(&asked)?, true)?;
         shards.push(Shard { rank: Rank(rank), spool, files });
     }
@@ -53,6 +54,7 @@ fn save(run: &Path, from: &Path, iteration: u64, name: &str) -> Result<(), Store
         attempt: 0,
         created: 0.0,
         metrics: serde_json::Value::Null,
+        own: Vec::new(),
         validation: None,
         data_position: serde_json::Value::Null,
     };

@@ -94,6 +94,7 @@ impl Fixture {
             share_devices: false,
             on_existing: OnExisting::Refuse,
             other_config: Default::default(),
+            checkpoint_files: Default::default(),
             data: Default::default(),
             record: "{}".into(),
             threads_per_worker: 1.0,

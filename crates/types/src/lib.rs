@@ -16,8 +16,8 @@ pub use ids::{Attempt, NodeId, Rank, RunId, WorkerKey};
 pub use json::write_json;
 pub use resources::{ResourceError, Resources};
 pub use run::{
-    AUTOMATIC_FIELDS, ExitStatus, FailureSpec, FilesystemSpec, OnExisting, OtherConfig, PythonRuntime, Reduce, Restart,
-    RunSpec, RunStatus, ScoreOrder, SpecError, TrialSpec, WorkerCommand,
+    AUTOMATIC_FIELDS, CheckpointFiles, ExitStatus, FailureSpec, FilesystemSpec, OnExisting, OtherConfig, PythonRuntime,
+    Reduce, Restart, RunSpec, RunStatus, ScoreOrder, SpecError, TrialSpec, WorkerCommand,
 };
 pub use validation::{Validation, ValidationStatus, ValidationTask};
 pub use value::{Metrics, Object, Value, exact};

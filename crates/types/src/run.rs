@@ -104,6 +104,17 @@ pub enum OtherConfig {
     Refuse,
 }
 
+/// What the files that ranks report in one checkpoint must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointFiles {
+    /// There are some, and no two ranks have different content under one name: one of the two would be lost.
+    #[default]
+    Strict,
+    /// There may be none, and of two under one name that of the lower rank is kept, with a warning: Ray takes both.
+    Lenient,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
@@ -122,6 +133,8 @@ pub struct RunSpec {
     pub on_existing: OnExisting,
     #[serde(default)]
     pub other_config: OtherConfig,
+    #[serde(default)]
+    pub checkpoint_files: CheckpointFiles,
     /// The data sets by name, in words that say which rows they have.
     #[serde(default)]
     pub data: BTreeMap<String, String>,

@@ -277,10 +277,10 @@ impl Session {
         self.wait("place", self.reports.load(Ordering::Relaxed), Vec::new()).await?;
         let mut directory = directory.display().to_string();
         if options.saving == Saving::InPlace {
-            let storage = self.assignment().storage.trim_end_matches('/');
-            let inside = directory.strip_prefix(storage).and_then(|rest| rest.strip_prefix('/'));
-            let outside = || Failure::new(ErrorCode::InvalidConfig, format!("`{directory}` is not inside `{storage}`"));
-            directory = inside.ok_or_else(outside)?.trim_matches('/').to_owned();
+            // Right inside the run's storage: its name says where.
+            let unnamed =
+                || Failure::new(ErrorCode::Internal, format!("`{directory}` has no name in the run's storage"));
+            directory = options.name.clone().ok_or_else(unnamed)?;
         }
         let request = v1::StoreRequest {
             worker: Some(self.key.clone().into()),
@@ -322,6 +322,11 @@ impl Session {
         let broken =
             |error| Failure::new(ErrorCode::Internal, format!("the list of checkpoints cannot be read: {error}"));
         list.map(|list| list.checkpoints).map_err(broken)
+    }
+
+    /// Waits until every checkpoint of the reports that this rank has made is stored, also where other ranks gave it.
+    pub async fn wait_for_checkpoints(&self) -> Result<(), Failure> {
+        self.wait("settled", self.reports.load(Ordering::Relaxed), Vec::new()).await.map(drop)
     }
 
     /// Waits until the user's function has checked every checkpoint that is to be checked.

@@ -64,6 +64,8 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.client: Client | None = None
+        # In a worker: the connection that only asks.
+        self.asked: Client | None = None
         self.notes: ImportNotes | None = None
         self.environment: dict[str, str] = {}
         self.log_to_driver = True
@@ -337,14 +339,29 @@ def shutdown() -> None:
 
 def is_initialized() -> bool:
     """True between `init()` (or the first `fit()`) and `shutdown()`."""
-    return _state.client is not None
+    return _state.client is not None or _in_worker()
+
+
+def _in_worker() -> bool:
+    """True inside a training function that runs in a worker, or in a trial."""
+    session = sys.modules.get("carril.train._session")
+    return session is not None and session.is_running() and bool(os.environ.get("CARRIL_AGENT"))
 
 
 def _client_for(name: str) -> "Client":
     client = _state.client
+    if client is None and _in_worker():
+        client = _state.asked = _state.asked or _connected_in_worker()
     if client is None:
         raise ConnectionError(f"`{name}()` was called before `init()`\nhint: call `carril.init()` first")
     return client
+
+
+def _connected_in_worker() -> "Client":
+    """To the run's own head, only to ask it: nothing is started or told to end."""
+    from carril._native import Client
+
+    return Client.connect(os.path.join(os.path.dirname(os.environ["CARRIL_AGENT"]), "head.sock"))
 
 
 def nodes() -> list[dict[str, Any]]:

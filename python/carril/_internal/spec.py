@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril._internal import again
 from carril._internal.driver import absolute_path
+from carril._internal.generation import under_as_ray as under_as_ray
 from carril.exceptions import ConfigError, kind_of
 
 if TYPE_CHECKING:
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
 
 # Failures of machines that a run survives, where the user has said nothing.
 _OF_MACHINES = 3
-
-
-def under_as_ray() -> bool:
-    """True if this driver was started by `carril as-ray`, and does what Ray does where the two differ."""
-    return os.environ.get("CARRIL_AS_RAY") == "1"
 
 
 def default_name(function: object, trainer: str) -> str:
@@ -108,6 +104,8 @@ def build(
             "on_existing": "reuse" if run_config.resume or under_as_ray() else "refuse",
             # Who says that the run is to resume means it with what is given now.
             "other_config": "warn" if run_config.resume or under_as_ray() or is_meant else "refuse",
+            # Ray takes an empty directory, and of two files under one name the one that comes last.
+            "checkpoint_files": "lenient" if under_as_ray() else "strict",
             "data": dict(data or {}),
             "threads_per_worker": max(1.0, resources.get("CPU", 1.0)),
             "hang_timeout_s": run_config.hang_timeout,

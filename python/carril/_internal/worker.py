@@ -147,11 +147,32 @@ def _take_the_drivers_path() -> None:
         os.environ["PYTHONPATH"] = own
 
 
+def _run_sitecustomize() -> None:
+    """What the user has put on PYTHONPATH ran in the driver when it started. A process that is forked never starts."""
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    spec = PathFinder.find_spec("sitecustomize", entries) if entries else None
+    loaded = sys.modules.get("sitecustomize")
+    if spec is None or spec.loader is None or getattr(loaded, "__file__", None) == spec.origin:
+        return
+    module = sys.modules["sitecustomize"] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception:
+        # As at the start of an interpreter: it is shown, and the program goes on.
+        import traceback
+
+        traceback.print_exc()
+
+
 def _run(session: Session) -> str | None:
     """Runs the function. Returns the hash of the blob with what this rank returned, where the driver wants it."""
     from carril.train import _session
 
     stacks = _show_stacks_when_asked()
+    _run_sitecustomize()
     # Before the function is unpickled: that may import torch.
     torch_store.serve_when_torch_is_there()
     _session.enter(session)

@@ -86,12 +86,7 @@ ABSENT: dict[str, str] = {
     "ray.air.callbacks": "`ray.air.integrations`",
     "ray.air.train": "`ray.train`",
     "ray.train.callbacks": "callbacks are given to `ray.train.RunConfig(callbacks=[…])`: see `ray.train.UserCallback`",
-    "ray.train.callbacks.JsonLoggerCallback": "every run writes `result.json`",
-    "ray.train.callbacks.TBXLoggerCallback": "every run writes a file for TensorBoard",
-    "ray.train.callbacks.PrintCallback": "the console shows the reports; print in `UserCallback.after_report` for more",
-    "ray.train.callbacks.MLflowLoggerCallback": "`ray.air.integrations.mlflow.MLflowLoggerCallback` or `setup_mlflow`",
     "ray.train.callbacks.TorchTensorboardProfilerCallback": "`torch.profiler.profile` around the steps of the function",
-    "ray.train.TrainingCallback": "`ray.train.UserCallback`, given to `ray.train.RunConfig(callbacks=[…])`",
     "ray.train.TrainingIterator": "`trainer.run(function)` gives the results, and `Result.metrics_dataframe` all reports",
     "ray.train.TrainWorkerGroup": "`ray.train.DataParallelTrainer`",
     "ray.train.BackendExecutor": _INSIDE,
@@ -99,7 +94,6 @@ ABSENT: dict[str, str] = {
     "ray.train.worker_group": _INSIDE,
     "ray.train.session": "`ray.train.report`, `ray.train.get_context()` and the other functions of `ray.train`",
     "ray.train.checkpoint": "`ray.train.Checkpoint` and `ray.train.CheckpointConfig`",
-    "ray.train.CheckpointStrategy": "`ray.train.CheckpointConfig`, given to `ray.train.RunConfig`",
     "ray.train.impl": _INSIDE,
     "ray.train.examples": "the directory `examples` of carril",
     "ray.train.BatchPredictor": _PREDICTOR,
@@ -244,7 +238,6 @@ ABSENT: dict[str, str] = {
 # Not built yet: each with what it waits for.
 LATER: dict[str, str] = {
     "ray": _TASKS,
-    "ray.get_gpu_ids": "waits for remote functions; in a worker, `ray.train.torch.get_devices()` names its devices",
     "ray.get_runtime_context": "waits for remote functions; in a worker, see `ray.train.get_context()`",
     "ray.job_submission": "waits for jobs on several hosts; until then run the command itself: `carril as-ray -- …`",
     "ray.runtime_env": "waits for environments on several hosts; until then `RunConfig(worker_runtime_env={'env_vars': …})`",

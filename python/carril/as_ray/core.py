@@ -15,7 +15,6 @@ kill = missing.function("ray.kill")
 cancel = missing.function("ray.cancel")
 method = missing.function("ray.method")
 get_actor = missing.function("ray.get_actor")
-get_gpu_ids = missing.function("ray.get_gpu_ids")
 get_runtime_context = missing.function("ray.get_runtime_context")
 timeline = missing.function("ray.timeline")
 
@@ -36,6 +35,15 @@ def init(address: str | None = None, **options: Any) -> Any:
     import carril
 
     return carril.init(address or os.environ.get("RAY_ADDRESS") or None, **options)
+
+
+def get_gpu_ids() -> list[int | str]:
+    """The devices that this worker has been given, by number where they have one; none outside a worker."""
+    from carril.train import _session
+
+    session = _session.entered()
+    devices = session.devices if session is not None else []
+    return [int(name) if name.isdigit() else name for name in devices]
 
 
 def get_node_ip_address() -> str:

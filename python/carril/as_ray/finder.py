@@ -12,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from carril._internal import generation
 from carril.as_ray import missing
 from carril.as_ray.names import MODULES
 
@@ -19,6 +20,7 @@ from carril.as_ray.names import MODULES
 def fill(module: ModuleType) -> None:
     """Gives a module its `__all__`, `__getattr__` and `__dir__`."""
     path = module.__name__
+    is_older = generation.is_of_older(path)
     homes: dict[str, tuple[str, str]] = {}
     for home, names in MODULES[path].items():
         # Of its own `__all__` comes what is not a submodule here.
@@ -38,7 +40,9 @@ def fill(module: ModuleType) -> None:
             value = importlib.import_module(f"{path}.{name}")
         else:
             missing.raise_unknown(module, name, sys._getframe(1))
-        setattr(module, name, value)
+        # What a library has asked for is not kept: whether the script asks too would not be seen.
+        if not is_older or generation.note_use_of_older_names(sys._getframe(1)):
+            setattr(module, name, value)
         return value
 
     def __dir__() -> list[str]:
@@ -58,6 +62,8 @@ class _Finder:
         if not name.startswith("ray."):
             return None
         if name in MODULES:
+            if generation.is_of_older(name):
+                generation.note_use_of_older_names(sys._getframe(1))
             # Always a package: an import of what is missing below it reaches `find_spec`, and its text.
             return ModuleSpec(name, cls, is_package=True)  # type: ignore[arg-type]
         return missing.raise_missing_module(name)

@@ -65,10 +65,24 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.data.exceptions": {"carril.exceptions": "UserCodeException=UserCodeError"},
     "ray.data.iterator": {"carril.data": "DataIterator"},
     "ray.exceptions": {"carril.as_ray.exceptions": "*"},
-    "ray.train": {"carril.as_ray.older_train": "*", "carril.train": "*"},
+    "ray.train": {
+        "carril.as_ray.older_train": "*",
+        "carril.as_ray.older_trainer": "*",
+        "carril.as_ray.train_callbacks": "TrainingCallback",
+        "carril.train": "*",
+    },
     "ray.train._checkpoint": {"carril.train": "Checkpoint"},
     "ray.train.backend": {"carril.train": "BackendConfig"},
     "ray.train.base_trainer": {"carril.train": "BaseTrainer=DataParallelTrainer TrainingFailedError"},
+    "ray.train.callbacks": {
+        "carril.as_ray.train_callbacks": "*",
+        "carril.as_ray.train_mlflow": "MLflowLoggerCallback",
+    },
+    "ray.train.callbacks.callback": {"carril.as_ray.train_callbacks": "TrainingCallback"},
+    "ray.train.callbacks.logging": {
+        "carril.as_ray.train_callbacks": "JsonLoggerCallback PrintCallback TBXLoggerCallback",
+        "carril.as_ray.train_mlflow": "MLflowLoggerCallback",
+    },
     "ray.train.collective": {"carril.train.collective": "barrier broadcast_from_rank_zero"},
     "ray.train.constants": {
         "carril.train": "TRAIN_DATASET_KEY",
@@ -80,7 +94,10 @@ MODULES: dict[str, dict[str, str]] = {
     "ray.train.torch.config": {"carril.train.torch": "TorchConfig"},
     "ray.train.torch.torch_checkpoint": {"carril.train.torch": "TorchCheckpoint"},
     "ray.train.torch.torch_trainer": {"carril.train.torch": "TorchTrainer"},
-    "ray.train.trainer": {"carril.train": "BaseTrainer=DataParallelTrainer Trainer"},
+    "ray.train.trainer": {
+        "carril.as_ray.older_trainer": "Trainer",
+        "carril.train": "BaseTrainer=DataParallelTrainer",
+    },
     "ray.train.v2": {},
     "ray.train.v2.api": {},
     "ray.train.v2.api.callback": {"carril.train": "UserCallback"},

@@ -57,6 +57,8 @@ class Shard(DataIterator):
         self._dataset, self._world, self._rank, self._seed = dataset._settled(), world, rank, seed
         self._meeting, self._deals_rest, self._saved = meeting, deals_rest, saved
         self._tell_read = tell_read
+        # Where it is not this process's.
+        self.context: DataContext | None = None
         self._made: Native | None = None
         self._is_told = False
         # Of all epochs that were read to their end: the rows that all ranks were handed, as well as one can tell, and those that were left out.
@@ -71,7 +73,7 @@ class Shard(DataIterator):
     def _opened(self) -> "Native":
         from carril._native import Shard as Native
 
-        opened, context, meeting = self._dataset._open(), DataContext.get_current(), self._meeting
+        opened, context, meeting = self._dataset._open(), self.get_context(), self._meeting
         streams = self._world * (meeting.streams if meeting is not None else 1)
         options = {
             "name": meeting.name if meeting is not None else "data",
@@ -88,6 +90,14 @@ class Shard(DataIterator):
         }
         session = meeting.session if meeting is not None else None
         return Native(opened.source, opened.transforms(), json.dumps(options), self._saved, session)
+
+    def get_context(self) -> DataContext:
+        """The settings that this part is read with."""
+        return self.context if self.context is not None else DataContext.get_current()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Opened where it is read: each process has its own.
+        return {**self.__dict__, "_made": None}
 
     def progress(self) -> str | None:
         """What a checkpoint keeps of this rank, as JSON. None where nothing was ever read."""

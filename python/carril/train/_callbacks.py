@@ -7,6 +7,8 @@ An exception in one ends the run as a `ControllerError`.
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from carril._internal.generation import under_as_ray
+
 if TYPE_CHECKING:
     from carril.train._checkpoint import Checkpoint
     from carril.train._config import RunConfig, ScalingConfig
@@ -50,6 +52,15 @@ class UserCallback:
 
     def on_end(self, run_context: RunContext, result: "Result") -> None:
         """The run is over. `result.error` says whether it failed."""
+
+
+def callbacks_of(given: list[Any]) -> list[Any]:
+    """The callbacks of a run: those that were given, and under `as-ray` what a run has there besides."""
+    if not under_as_ray():
+        return given
+    from carril.as_ray.run_callbacks import callbacks_of
+
+    return callbacks_of(given)
 
 
 class CallbackFailed(Exception):

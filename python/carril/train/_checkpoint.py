@@ -25,11 +25,13 @@ from carril.train._locations import (
     is_uri,
     kind_of_storage,
     location,
-    path_in_filesystem,
     pyarrow_filesystem,
+    without_scheme,
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from carril.train._places import Place
 
 C = TypeVar("C", bound="Checkpoint")
@@ -65,8 +67,7 @@ class Checkpoint:
         if self._filesystem is None:
             self.path = location(path, "path")
         else:
-            # Scripts give the scheme beside the object as well, which knows its paths without.
-            self.path = path_in_filesystem(path, "path").rpartition("://")[2]
+            self.path = without_scheme(path, "path")
         _session.checkpoint_was_made(self)
 
     @classmethod
@@ -204,6 +205,13 @@ class Checkpoint:
                 return data
             except FileNotFoundError:
                 return _files(directory)
+
+    @property
+    def dict_path(self) -> "Path":
+        """The file that holds the pickled dict of `from_dict`."""
+        from pathlib import Path
+
+        return Path(self.path, _DICT_FILE)
 
     @classmethod
     def from_bytes(cls: type[C], data: bytes) -> C:

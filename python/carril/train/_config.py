@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any, ClassVar, TypeVar
 
+from carril._internal.generation import under_as_ray
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, kind_of, of_another_ray
 
 C = TypeVar("C", bound="Config")
@@ -125,7 +126,18 @@ class ScalingConfig(Config):
             self._check_elastic()
         else:
             self._need_count("num_workers", 0, "a number of workers, 0 or more")
-        self._need("use_gpu", (bool,), "True or False")
+        for name in ("use_gpu", "use_tpu"):
+            if getattr(self, name) is None:
+                setattr(self, name, False)
+            self._need(name, (bool,), "True or False")
+        if self.use_gpu and self.use_tpu:
+            raise ConfigError("`ScalingConfig` has `use_gpu` and `use_tpu`", hints=["a worker has one kind of device"])
+        if isinstance(self.label_selector, list) and len(self.label_selector) != self.max_workers:
+            raise ConfigError(
+                f"`ScalingConfig.label_selector` has {len(self.label_selector)} entries for {self.max_workers} workers"
+            )
+        if self.placement_strategy is None:
+            self.placement_strategy = "PACK"
         self._check_resources()
         if self.placement_strategy not in _STRATEGIES:
             raise ConfigError(
@@ -184,6 +196,18 @@ class ScalingConfig(Config):
         return {name: float(amount) for name, amount in resources.items() if amount}
 
     @property
+    def _told_resources(self) -> dict[str, float]:
+        """What scripts are told that a worker has: in Ray a worker with a GPU counts no CPU unless one is asked for."""
+        told = self.worker_resources
+        if not under_as_ray():
+            return told
+        if self.use_gpu and "CPU" not in (self.resources_per_worker or {}):
+            del told["CPU"]
+        if self.accelerator_type:
+            told[f"accelerator_type:{self.accelerator_type}"] = 0.001
+        return told
+
+    @property
     def min_workers(self) -> int:
         return self.num_workers[0] if isinstance(self.num_workers, tuple) else self.num_workers
 
@@ -197,11 +221,11 @@ class ScalingConfig(Config):
 
     @property
     def total_resources(self) -> dict[str, float]:
-        return {name: amount * self.max_workers for name, amount in self.worker_resources.items()}
+        return {name: amount * self.max_workers for name, amount in self._told_resources.items()}
 
     @property
     def num_cpus_per_worker(self) -> float:
-        return self.worker_resources.get("CPU", 0.0)
+        return self._told_resources.get("CPU", 0.0)
 
     @property
     def num_gpus_per_worker(self) -> float:
@@ -213,7 +237,7 @@ class ScalingConfig(Config):
 
     @property
     def additional_resources_per_worker(self) -> dict[str, float]:
-        return {name: amount for name, amount in self.worker_resources.items() if name not in ("CPU", "GPU", "TPU")}
+        return {name: amount for name, amount in self._told_resources.items() if name not in ("CPU", "GPU", "TPU")}
 
 
 @dataclass

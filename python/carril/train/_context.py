@@ -7,6 +7,7 @@ they answer with the run: its name, its id, its directory.
 import math
 from typing import Any
 
+from carril._internal.generation import under_as_ray
 from carril.train import _session
 from carril.train._locations import (
     has_pyarrow_filesystem,
@@ -14,8 +15,16 @@ from carril.train._locations import (
     joined,
     parent_and_name,
     pyarrow_filesystem,
-    split_uri,
+    without_scheme,
 )
+
+
+def _tell_of(call: str) -> None:
+    """In today's Ray a run is no trial."""
+    if under_as_ray() and getattr(_session.entered(), "context", None) is None:
+        from carril.as_ray.deprecated import tell
+
+        tell(f"`TrainContext.{call}`", "a run has a name: `get_experiment_name()`, and files: `get_storage()`")
 
 
 class TrainContext:
@@ -50,17 +59,21 @@ class TrainContext:
         return _session.current("get_run_id()").run_id
 
     def get_trial_name(self) -> str:
+        _tell_of("get_trial_name()")
         return _session.current("get_trial_name()").run_name
 
     def get_trial_id(self) -> str:
+        _tell_of("get_trial_id()")
         return _session.current("get_trial_id()").run_id
 
     def get_trial_dir(self) -> str:
         """The run's directory."""
+        _tell_of("get_trial_dir()")
         return _session.current("get_trial_dir()").run_directory
 
     def get_trial_resources(self) -> dict[str, float]:
         """What this worker has reserved, by name."""
+        _tell_of("get_trial_resources()")
         _session.current("get_trial_resources()")
         return dict(_session.details().get("resources", {}))
 
@@ -79,6 +92,7 @@ class TrainContext:
             session.set_progress(min(done, total), total)
 
     def get_metadata(self) -> dict[str, Any]:
+        _tell_of("get_metadata()")
         _session.current("get_metadata()")
         return {}
 
@@ -112,7 +126,7 @@ class StorageContext:
 
     def _path_in_filesystem(self) -> str:
         stripped = self._filesystem is None and is_uri(self._run) and has_pyarrow_filesystem(self._run)
-        return split_uri(self._run)[1] if stripped else self._run
+        return without_scheme(self._run, "storage") if stripped else self._run
 
     @property
     def storage_filesystem(self) -> Any:

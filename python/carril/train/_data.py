@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError
+from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError, NotAvailableError, kind_of
 
 if TYPE_CHECKING:
     from carril._native import Positions
-    from carril.data import Dataset
+    from carril.data import DataIterator, Dataset
     from carril.data._plan import Plan
     from carril.data._split import Shard
     from carril.train._more_config import DataConfig
@@ -43,6 +43,9 @@ def checked(datasets: Mapping[str, Any]) -> "dict[str, Dataset]":
 def _dataset(name: str, given: Any) -> "Dataset":
     from carril import data
 
+    if callable(given) and not hasattr(given, "__getitem__") and not hasattr(given, "__iter__"):
+        # A function that makes it, as Ray takes one.
+        given = given()
     if isinstance(given, data.Dataset):
         return given
     if isinstance(given, list):
@@ -60,11 +63,18 @@ def _dataset(name: str, given: Any) -> "Dataset":
 
 
 def details_of(
-    datasets: "Mapping[str, Dataset]", config: "DataConfig | None", *, more_come: bool = False
+    datasets: "Mapping[str, Dataset]", config: "DataConfig | None", workers: int, *, more_come: bool = False
 ) -> dict[str, Any]:
     """For the workers. With `more_come` a trial adds its own, by `details_in_trial`."""
     if not datasets and not more_come:
         return {}
+    if config is not None and config.deals_itself:
+        if more_come:
+            raise NotAvailableError(
+                f"`{type(config).__name__}.configure` with data sets of the `param_space` is not built yet",
+                hints=["give the data sets to the trainer"],
+            )
+        return _dealt_by(config, datasets, workers)
     split = config.datasets_to_split if config is not None else "all"
     if not more_come:
         _check_split(split, datasets)
@@ -72,14 +82,40 @@ def details_of(
 
     made = {name: _detail(name, dataset, split, random.getrandbits(62)) for name, dataset in datasets.items()}
     context = DataContext.get_current()
-    if config is not None and config.execution_options is not None:
-        context = replace(context, execution_options=_options(config.execution_options))
+    if config is not None:
+        for name in made:
+            made[name]["options"] = _options(config, name)
     uneven = config.uneven if config is not None else "drop"
     details = {"datasets": made, "data_context": context, "uneven": uneven}
     if more_come:
         # All ranks of a trial must have the same order.
         details.update(datasets_to_split=split, data_seed=random.getrandbits(62))
     return details
+
+
+def _dealt_by(config: "DataConfig", datasets: "Mapping[str, Dataset]", workers: int) -> dict[str, Any]:
+    """What the user's own `configure` gives each rank."""
+    from carril.data.context import DataContext
+    from carril.data.iterator import DataIterator
+
+    # Nodes have no ids before the workers are placed.
+    world = max(workers, 1)
+    dealt = config.configure(
+        datasets=dict(datasets), world_size=world, worker_handles=None, worker_node_ids=[""] * world
+    )
+    name = f"{type(config).__name__}.configure"
+    if not isinstance(dealt, list) or len(dealt) != world or not all(isinstance(one, dict) for one in dealt):
+        raise ConfigTypeError(
+            f"`{name}` returned {kind_of(dealt)}: it must return a list of {world} dicts, one per rank"
+        )
+    for of_rank in dealt:
+        for key, part in of_rank.items():
+            if not isinstance(part, DataIterator):
+                raise ConfigTypeError(
+                    f"`{name}` returned {kind_of(part)} as {key!r}: it must be a data iterator",
+                    hints=["`Dataset.streaming_split(world_size)` gives one for each rank"],
+                )
+    return {"datasets": {}, "dealt": dealt, "data_context": DataContext.get_current(), "uneven": config.uneven}
 
 
 def details_in_trial(details: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,10 +175,12 @@ def _words(plan: "Plan") -> str:
     return ", ".join(facts)
 
 
-def _options(given: Any) -> Any:
+def _options(config: "DataConfig", name: str) -> Any:
+    """The execution options of one data set; None for those of the context."""
     from carril.data.context import ExecutionOptions
 
-    if not isinstance(given, ExecutionOptions):
+    given = config.options_of(name)
+    if given is not None and not isinstance(given, ExecutionOptions):
         raise ConfigTypeError(
             f"`DataConfig.execution_options` is {type(given).__name__}: it must be an `ExecutionOptions`",
             hints=["`carril.data.ExecutionOptions(resource_limits=ExecutionResources(object_store_memory=…))`"],
@@ -150,9 +188,10 @@ def _options(given: Any) -> Any:
     return given
 
 
-def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") -> "Shard":
+def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") -> "DataIterator":
     """This worker's part of a data set."""
-    datasets = details.get("datasets") or {}
+    dealt = details.get("dealt")
+    datasets = (dealt[session.rank] if dealt else details.get("datasets")) or {}
     if name is None and len(datasets) == 1:
         name = next(iter(datasets))
     if name is None or name not in datasets:
@@ -167,6 +206,9 @@ def shard(name: str | None, details: Mapping[str, Any], session: "SessionLike") 
         from carril.data.context import DataContext
 
         DataContext._current = details["data_context"]
+        if dealt:
+            part: DataIterator = datasets[name]
+            return part
         _shards[name] = _made(name, details, session)
     return _shards[name]
 
@@ -187,7 +229,13 @@ def _made(name: str, details: Mapping[str, Any], session: "SessionLike") -> "Sha
         native = native if isinstance(native, Session) else None
         meeting = Meeting(name, path, details["uneven"], len(details["datasets"]), native)
         saved = _saved(name, given["split"], session)
-    return Shard(given["dataset"], world, rank, given["seed"], meeting, saved=saved, tell_read=tell_read)
+    options = given.get("options")
+    context = (
+        details["data_context"] if options is None else replace(details["data_context"], execution_options=options)
+    )
+    made = Shard(given["dataset"], world, rank, given["seed"], meeting, saved=saved, tell_read=tell_read)
+    made.context = context
+    return made
 
 
 def _saved(name: str, is_split: bool, session: "StoredSession") -> "Positions | None":

@@ -11,16 +11,16 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from carril._internal import cells, driver, spec
+from carril._internal import cells, driver, generation, spec
 from carril._internal.pickling import dump_call, loads, script_classes
 from carril.exceptions import CarrilError, ConnectionLostError, InternalError
-from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects
+from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, as_objects, callbacks_of
 from carril.train._checkpoint import Checkpoint
 from carril.train._console import Console
 from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.train._restore import keep
-from carril.train._result import AUTOMATIC_FIELDS, Metrics, Result, in_order
+from carril.train._result import Metrics, Result, in_order, reported
 
 if TYPE_CHECKING:
     from carril._native import Client, Run
@@ -41,7 +41,7 @@ def fit(
     """Runs the trainer's function on its workers, which have `environment` on top of the driver's own."""
     function, kind = trainer.train_loop_per_worker, type(trainer).__name__
     name = trainer.run_config.name or spec.default_name(function, kind)
-    keeps_automatic_fields = _keeps_automatic_fields()
+    keeps_automatic_fields = generation.keeps_automatic_fields(function)
     driver.flush_imports()
     data = dump_call(_call(trainer, arguments, details), function, trainer.train_loop_config)
     check = _check(trainer)
@@ -134,6 +134,7 @@ def _call(trainer: "DataParallelTrainer", arguments: tuple[Any, ...], details: d
         "backend": trainer.backend_config,
         "details": {
             "resources": trainer.scaling_config.worker_resources,
+            "keeps_automatic_fields": generation.keeps_automatic_fields(trainer.train_loop_per_worker),
             **_validation_details(trainer),
             **_data_details(trainer),
             **details,
@@ -152,7 +153,7 @@ def _data_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
         return {}
     from carril.train._data import details_of
 
-    return details_of(trainer.datasets, trainer.data_config)
+    return details_of(trainer.datasets, trainer.data_config, trainer.scaling_config.max_workers)
 
 
 def _data_words(trainer: "DataParallelTrainer") -> dict[str, str]:
@@ -183,18 +184,13 @@ def _check(trainer: "DataParallelTrainer") -> bytes | None:
     return dump_call({**call, "classes": script_classes(), **_script()}, function, None)
 
 
-def _keeps_automatic_fields() -> bool:
-    """Ray's newer generation adds nothing to metrics; scripts of the older one rely on the fields."""
-    return not spec.under_as_ray() or "ray.air" in sys.modules or os.environ.get("RAY_TRAIN_V2_ENABLED") == "0"
-
-
 class _Watch(Follower):
     """Follows one run to its end."""
 
     def __init__(self, trainer: "DataParallelTrainer", run: "Run") -> None:
         self._trainer = trainer
         self._filesystem = spec.storage_filesystem(trainer.run_config)
-        self._callbacks = Callbacks(trainer.run_config.callbacks)
+        self._callbacks = Callbacks(callbacks_of(trainer.run_config.callbacks))
         self._callbacks.context = RunContext(
             run_id=run.run_id,
             run_config=trainer.run_config,
@@ -262,6 +258,7 @@ class _Watch(Follower):
         if checkpoint is not None:
             self._console.checkpoint(self._trainer.run_config.checkpoint_config.num_to_keep)
         by_rank = [as_objects(ranks.get(rank, {})) for rank in range(self._trainer.scaling_config.max_workers)]
+        self._call("on_full_report", metrics)
         self._call("after_report", by_rank, checkpoint)
         if checkpoint is not None:
             self._call("on_checkpoint", checkpoint, metrics)
@@ -335,14 +332,13 @@ class _Watch(Follower):
     def _result(self, ended: dict[str, Any], keeps_automatic_fields: bool) -> Result:
         metrics = None
         if ended["iterations"] and ended["metrics"] is not None:
-            reported = ended["ranks"].get(0, {})
-            metrics = Metrics(
-                (name, value)
-                for name, value in as_objects(ended["metrics"]).items()
-                if keeps_automatic_fields or name not in AUTOMATIC_FIELDS or name in reported
-            )
+            own = None if keeps_automatic_fields else ended["ranks"].get(0, {})
+            metrics = Metrics(reported(as_objects(ended["metrics"]), own))
         checkpoints = [
-            (Checkpoint.stored(stored["path"], self._filesystem), as_objects(stored["metrics"]))
+            (
+                Checkpoint.stored(stored["path"], self._filesystem),
+                reported(as_objects(stored["metrics"]), None if keeps_automatic_fields else stored["own"]),
+            )
             for stored in sorted(ended["checkpoints"], key=lambda stored: int(stored["iteration"]))
         ]
         score = self._trainer.run_config.checkpoint_config

@@ -67,6 +67,7 @@ class Imperative:
         directory = joined(spec.storage_path(once.run_config), str(once.run_config.name))
         filesystem = spec.storage_filesystem(once.run_config)
         folder = _free_name(directory, filesystem)
+        self._ran_in(directory, None)
         try:
             result = once._execute({**self._details(), "keep_last_checkpoint": folder})
         except (TrainingFailedError, KeyboardInterrupt) as error:
@@ -74,6 +75,7 @@ class Imperative:
             # As in `fit()`: it happened in the workers, and our own frames would stand in the way.
             raise error.with_traceback(None) from error.__cause__
         handed_over = _handed_over(directory, folder, filesystem)
+        self._ran_in(directory, _handed_over(directory, best_name(folder), filesystem))
         self._last_checkpoint = handed_over or result.checkpoint or self._last_checkpoint
         return list(result._rank_values)
 
@@ -104,6 +106,9 @@ class Imperative:
         """Lets go of everything. The head ends too if a trainer has started it and no other one uses it."""
         self._begin_from = None
         _head.release(self)
+
+    def _ran_in(self, directory: str, best: "Checkpoint | None") -> None:
+        """A run is in this directory; at its end, with the best checkpoint that was saved and is not the last one."""
 
     def _check(self) -> None:
         raise NotImplementedError
@@ -172,7 +177,9 @@ class Imperative:
         return _stored_checkpoint(directory, spec.storage_filesystem(self.run_config)) is not None
 
     def _details(self) -> dict[str, Any]:
-        return {"every_value": True, **self._beginning()}
+        config = self.run_config.checkpoint_config
+        score = (config.checkpoint_score_attribute, config.checkpoint_score_order)
+        return {"every_value": True, "checkpoint_score": score, **self._beginning()}
 
     def _run_here(self, once: "Imperative") -> list[Any]:
         from carril.train._kept import LastCheckpoint
@@ -205,6 +212,11 @@ def no_function(call: str) -> ConfigError:
         f"`{call}` has no function to run",
         hints=[f"give one as `{_FUNCTION}=…`, or define a function of that name beside the call"],
     )
+
+
+def best_name(folder: str) -> str:
+    """Where rank 0 hands over the best checkpoint, beside the last one."""
+    return f"best_{folder}"
 
 
 class _Head:

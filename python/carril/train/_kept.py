@@ -24,10 +24,16 @@ class LastCheckpoint:
 
     def __init__(self) -> None:
         self._made: Checkpoint | None = None
+        self._best: tuple[float, Checkpoint] | None = None
 
     def __call__(self, checkpoint: "Checkpoint", reported: bool) -> None:
         # Held, so that the directory of `from_dict` stays until there is a newer one.
         self._made = None if reported else checkpoint
+
+    def saved(self, checkpoint: "Checkpoint", score: float | None) -> None:
+        """One with a score: the best of them is kept beside the last."""
+        if score is not None and (self._best is None or score >= self._best[0]):
+            self._best = (score, checkpoint)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -44,12 +50,20 @@ class LastCheckpoint:
         return made if made is None or made.is_temporary else _temporary_copy(made)
 
     def hand_over(self, run_directory: str, name: str) -> None:
-        """Makes it the directory `name` of the run."""
-        import shutil
-
+        """Makes it the directory `name` of the run, and the best one another."""
         made = self._still_there()
         if made is None:
             return
+        if self._best is not None and self._best[1] is not made:
+            from carril.train._imperative import best_name
+
+            self._put(self._best[1], run_directory, best_name(name))
+        self._put(made, run_directory, name)
+
+    @staticmethod
+    def _put(made: "Checkpoint", run_directory: str, name: str) -> None:
+        import shutil
+
         source = made if made.is_temporary else _temporary_copy(made)
         elsewhere = _storage_elsewhere(name)
         if elsewhere is not None:
@@ -105,7 +119,20 @@ def save_checkpoint(**values: Any) -> None:
     if session.rank == 0:
         from carril.train._checkpoint import Checkpoint
 
-        Checkpoint.from_dict(values)
+        checkpoint = Checkpoint.from_dict(values)
+        witness = _session.witness()
+        if isinstance(witness, LastCheckpoint):
+            witness.saved(checkpoint, _score(values))
+
+
+def _score(values: dict[str, Any]) -> float | None:
+    """How good a checkpoint is by the run's `CheckpointConfig`; None where that says nothing of it."""
+    name, order = _session.details().get("checkpoint_score") or (None, "max")
+    value = values.get(name) if name else None
+    # NaN is worse than anything.
+    if not isinstance(value, (int, float)) or value != value:
+        return None
+    return -float(value) if order == "min" else float(value)
 
 
 def load_checkpoint() -> dict[str, Any] | None:

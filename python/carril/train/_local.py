@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from carril.exceptions import ConfigError
 from carril.train import _data, _session
-from carril.train._callbacks import CallbackFailed, Callbacks, RunContext
+from carril.train._callbacks import CallbackFailed, Callbacks, RunContext, callbacks_of
 from carril.train._checkpoint import Checkpoint
 from carril.train._result import Metrics, Result
 from carril.train._validation import Task, checked_metrics, details_of
@@ -42,7 +42,7 @@ class _Told:
     """The callbacks of a run in this process. After one has failed, the others are told nothing more."""
 
     def __init__(self, trainer: "DataParallelTrainer", session: "LocalSession") -> None:
-        self._callbacks = Callbacks(trainer.run_config.callbacks if session.rank == 0 else [])
+        self._callbacks = Callbacks(callbacks_of(trainer.run_config.callbacks) if session.rank == 0 else [])
         self._callbacks.context = RunContext(
             run_id=session.run_id,
             run_config=trainer.run_config,
@@ -64,6 +64,7 @@ class _Told:
 
     def on_report(self, metrics: dict[str, Any], checkpoint: Checkpoint | None) -> None:
         # Copies: what a callback does with them is not what was reported.
+        self.call("on_full_report", dict(metrics))
         self.call("after_report", [dict(metrics)], checkpoint)
         if checkpoint is not None:
             self.call("on_checkpoint", checkpoint, dict(metrics))
@@ -216,11 +217,12 @@ def _run(
 
 
 def _data_details(trainer: "DataParallelTrainer") -> dict[str, Any]:
-    details = _data.details_of(trainer.datasets, trainer.data_config)
+    workers = int(os.environ["WORLD_SIZE"]) if under_torchrun() else 1
+    details = _data.details_of(trainer.datasets, trainer.data_config, workers)
     if under_torchrun():
         # Every process draws for itself, and all must have the same order.
         drawn = zlib.crc32("\0".join(os.environ.get(name, "") for name in _GROUP).encode())
-        for name, dataset in trainer.datasets.items():
+        for name, dataset in trainer.datasets.items() if "dealt" not in details else ():
             seed = dataset._plan.seed
             details["datasets"][name]["seed"] = drawn if seed is None else seed
     return details

@@ -21,6 +21,8 @@ _KINDS = {
     "abfs": "abfs",
     "abfss": "abfs",
 }
+# Before the name of a public bucket, as pyarrow writes it.
+_ANONYMOUS = "anonymous@"
 # What pyarrow opens by itself. For Azure it needs the account as well, which is no part of the URI.
 _OPENED_BY_PYARROW = ("s3", "gcs")
 
@@ -103,13 +105,19 @@ def parent_and_name(location: str) -> tuple[str, str]:
 def kind_and_path(uri: str) -> tuple[str, str]:
     """A URI's kind of store, and bucket and path, so that two ways to write one place are equal."""
     scheme, path, _ = split_uri(uri)
-    return _KINDS[scheme], path
+    return _KINDS[scheme], path.removeprefix(_ANONYMOUS)
 
 
 def path_in_filesystem(path: "str | os.PathLike[str]", what: str) -> str:
     """A path inside a file system object: as it is, without a slash at its end."""
     text = _text(path, what)
     return text.rstrip("/") or text
+
+
+def without_scheme(path: "str | os.PathLike[str]", what: str) -> str:
+    """The same of what may be a URI: scripts give that beside the object as well, which knows its paths without."""
+    text = path_in_filesystem(path, what)
+    return split_uri(text)[1].removeprefix(_ANONYMOUS) if is_uri(text) else text
 
 
 def is_plainly_local(filesystem: object) -> bool:

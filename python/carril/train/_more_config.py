@@ -4,7 +4,7 @@
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -12,6 +12,7 @@ from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, k
 from carril.train._config import Config, coerce
 
 if TYPE_CHECKING:
+    from carril.data import DataIterator, Dataset, ExecutionOptions
     from carril.train._checkpoint import Checkpoint
     from carril.train._session import SessionLike
 
@@ -68,10 +69,13 @@ class DataConfig(Config):
 
     `uneven="drop"`: every rank has as many batches as the one with the fewest. `"pad"`: those that have no more get copies
     of their last row, marked in the column `is_padding`. `"repeat"`: those that have no more begin again.
+
+    `execution_options` are those of all data sets, or a dict of them by name. A class derived from this one deals the
+    data itself by its own `configure`; how far such data was read is not kept with checkpoints.
     """
 
     datasets_to_split: str | list[str] = "all"
-    execution_options: Any = None
+    execution_options: "ExecutionOptions | dict[str, ExecutionOptions] | None" = None
     enable_shard_locality: bool = True
     uneven: str = "drop"
 
@@ -82,6 +86,50 @@ class DataConfig(Config):
             raise ConfigTypeError(
                 f"`DataConfig.datasets_to_split` is {self.datasets_to_split!r}: it must be 'all' or a list of names"
             )
+
+    def configure(
+        self,
+        datasets: "Mapping[str, Dataset]",
+        world_size: int,
+        worker_handles: Any = None,
+        worker_node_ids: Any = None,
+        **_kwargs: Any,
+    ) -> "list[dict[str, DataIterator]]":
+        """What each rank reads of each data set: called in the driver before the workers start.
+
+        There are no handles of workers, so that `worker_handles` is None.
+        """
+        dealt: list[dict[str, DataIterator]] = [{} for _ in range(world_size)]
+        hints = worker_node_ids if self.enable_shard_locality else None
+        for name, dataset in datasets.items():
+            if self.datasets_to_split == "all" or name in self.datasets_to_split:
+                parts: list[DataIterator] = list(dataset.streaming_split(world_size, equal=True, locality_hints=hints))
+            else:
+                parts = [dataset.iterator()] * world_size
+            for of_rank, part in zip(dealt, parts, strict=True):
+                of_rank[name] = part
+        return dealt
+
+    @property
+    def deals_itself(self) -> bool:
+        """Whether a derived class has a `configure` of its own."""
+        return type(self).configure is not DataConfig.configure
+
+    def options_of(self, name: str) -> "ExecutionOptions | None":
+        """The execution options of one data set; None where nothing was said of it."""
+        given = self.execution_options
+        if isinstance(given, dict):
+            given = given.get(name)
+        return given
+
+    @staticmethod
+    def default_ingest_options() -> "ExecutionOptions":
+        """The execution options of data sets of which nothing else was said: a copy of this process's own."""
+        import copy
+
+        from carril.data.context import DataContext
+
+        return copy.deepcopy(DataContext.get_current().execution_options)
 
 
 @dataclass

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from carril._internal.generation import under_as_ray
 from carril.exceptions import CheckpointError, ConfigError, ConfigTypeError, kind_of
 from carril.train import _session
 from carril.train._checkpoint import Checkpoint
@@ -144,7 +145,7 @@ def _leave_in_place(session: StoredSession, given: _Given, checkpoint: Checkpoin
             f"{what} `{checkpoint.path}` is not a directory right inside the run's storage `{session.storage}`",
             hints=["`get_context().get_storage().build_checkpoint_path_from_name(name)` gives a place for it"],
         )
-    if not _has_files(checkpoint):
+    if not under_as_ray() and not _has_files(checkpoint):
         raise CheckpointError(f"the checkpoint directory `{checkpoint.path}` does not exist or is empty", origin="user")
     session.report(given.metrics, joined(session.storage, name), False, name, "in_place", given.validation)
 
@@ -242,11 +243,15 @@ def reported_checkpoints(session: SessionLike, mode: object, timeout_s: object) 
     if not _session.is_stored(session):
         return _remembered(session)
     from carril.train._callbacks import as_objects
+    from carril.train._result import reported
 
     filesystem = _session.storage_filesystem()
+    keeps = _session.details().get("keeps_automatic_fields", True)
     return [
         ReportedCheckpoint(
-            Checkpoint.stored(kept["path"], filesystem), as_objects(kept["metrics"]), _STATUS[kept["validation"]]
+            Checkpoint.stored(kept["path"], filesystem),
+            reported(as_objects(kept["metrics"]), None if keeps else kept["own"]),
+            _STATUS[kept["validation"]],
         )
         for kept in session.checkpoints(None if timeout_s is None else float(timeout_s), validated)
     ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from carril._internal.pickling import dumps, loads
 from carril.exceptions import ConfigError, ConfigTypeError, NotFoundError, StorageError, VersionMismatchError
 from carril.train._config import RunConfig, coerce, nearest
-from carril.train._locations import checked_filesystem, is_uri, location, parent_and_name, path_in_filesystem
+from carril.train._locations import checked_filesystem, is_uri, location, parent_and_name, without_scheme
 from carril.train._places import MANIFEST_FILE, Place, place
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ def _loaded(data: bytes, what: str, argument: str | None = None) -> Any:
 
 def _find(path: "str | os.PathLike[str]", storage_filesystem: Any) -> _Kept:
     filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
-    where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
+    where = location(path, "path") if filesystem is None else without_scheme(path, "path")
     return _Kept(where, filesystem)
 
 

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from carril import _native
+from carril._internal.generation import under_as_ray
 from carril.exceptions import ConfigError, NotFoundError
 from carril.train._locations import is_uri, pyarrow_filesystem
 
 if TYPE_CHECKING:
+    from collections.abc import Container
     from pathlib import Path
 
     import pandas
@@ -44,6 +46,13 @@ class Metrics(dict[str, Any]):
         meant = near(key, [*own, *flatten(self), *map(str, self)])
         hint = f"\nhint: did you mean `{meant}`?" if meant is not None else ""
         raise MissingMetricError(f"no metric `{key}` was reported; there are {names or 'none'}{hint}")
+
+
+def reported(metrics: dict[str, Any], own: "Container[str] | None") -> dict[str, Any]:
+    """What the function reported: without the automatic fields that are not its `own`. All, where that is None."""
+    if own is None:
+        return metrics
+    return {name: value for name, value in metrics.items() if name not in AUTOMATIC_FIELDS or name in own}
 
 
 @dataclass(repr=False)
@@ -155,6 +164,8 @@ class Result:
 
     def __repr__(self) -> str:
         """In a line: what it is, what was reached, where it is. The rest is in its fields."""
+        if under_as_ray():
+            return self._as_ray_shows_it()
         from carril.train._console_text import clipped, metrics_shown
 
         facts = [f"name={os.path.basename(self.path.rstrip('/'))!r}"] if self.path else []
@@ -169,6 +180,17 @@ class Result:
             first = str(self.error).partition("\n")[0]
             facts.append(f"error={type(self.error).__name__}: {first}")
         return f"{type(self).__name__}({', '.join(facts)})"
+
+    def _as_ray_shows_it(self) -> str:
+        """The fields that are set, as scripts print and search them."""
+        fields = [
+            ("metrics", self.metrics),
+            ("path", self.path),
+            ("checkpoint", self.checkpoint),
+            ("error", self.error),
+        ]
+        shown = [f"{name}={dict(value) if isinstance(value, dict) else value!r}" for name, value in fields if value]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
         from html import escape

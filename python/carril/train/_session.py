@@ -118,6 +118,10 @@ def watch_checkpoints(witness: "Callable[[Checkpoint, bool], None] | None") -> N
     _witness = witness
 
 
+def witness() -> "Callable[[Checkpoint, bool], None] | None":
+    return _witness
+
+
 def checkpoint_was_made(checkpoint: "Checkpoint", reported: bool = False) -> None:
     if _witness is not None:
         _witness(checkpoint, reported)

@@ -8,11 +8,12 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from carril._internal.generation import keeps_automatic_fields
 from carril.exceptions import CarrilError, NotFoundError, TrainingFailedError, VersionMismatchError
 from carril.train._checkpoint import Checkpoint
-from carril.train._locations import checked_filesystem, joined, location, path_in_filesystem
+from carril.train._locations import checked_filesystem, joined, location, without_scheme
 from carril.train._places import Place, place
-from carril.train._result import Metrics, in_order, parse_lines, parse_object
+from carril.train._result import Metrics, in_order, parse_lines, parse_object, reported
 
 if TYPE_CHECKING:
     from carril.train._result import Result
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_filesystem: Any, verify: bool) -> "Result":
     """The result of the run in `path`."""
     filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
-    where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
+    where = location(path, "path") if filesystem is None else without_scheme(path, "path")
     run = place(where, filesystem)
     data = run.read("run.json")
     if data is None:
@@ -32,11 +33,11 @@ def read_result(cls: "type[Result]", path: "str | os.PathLike[str]", storage_fil
     record = _named(run, "run.json", data)
     _refuse_newer(where, record)
     rows = parse_lines(run.read("result.json"), joined(where, "result.json"))
-    checkpoints = _checkpoints(run, filesystem, rows, verify)
+    checkpoints, last = _checkpoints(run, filesystem, rows, verify)
     asked = record.get("asked") or {}
     score = (asked.get("run_config") or {}).get("checkpoint_config") or {}
     return cls(
-        metrics=Metrics(rows[-1]) if rows else None,
+        metrics=Metrics(last) if rows else None,
         checkpoint=checkpoints[-1][0] if checkpoints else None,
         error=_error(run, record.get("status")),
         path=where,
@@ -70,8 +71,12 @@ def _refuse_newer(where: str, record: dict[str, Any]) -> None:
 
 def _checkpoints(
     run: Place, filesystem: Any, rows: list[dict[str, Any]], verify: bool
-) -> list[tuple[Checkpoint, dict[str, Any]]]:
-    """The committed checkpoints in order of report. One that is damaged is named and passed over."""
+) -> tuple[list[tuple[Checkpoint, dict[str, Any]]], dict[str, Any]]:
+    """The committed checkpoints in order of report, and the last report. A checkpoint that is damaged is named and passed
+    over."""
+    keeps = keeps_automatic_fields()
+    last = rows[-1] if rows else {}
+    shown = reported(last, None if keeps else ())
     by_name = {row["checkpoint_dir_name"]: row for row in rows if row.get("checkpoint_dir_name")}
     found = []
     for stored in run.checkpoints(verify):
@@ -84,8 +89,11 @@ def _checkpoints(
         if stored["validation"] == "validated":
             # What the check has found came after the row. It is the run's last word where the row is.
             metrics.update(stored["metrics"])
+        is_last = metrics is last
+        metrics = reported(metrics, None if keeps else stored["own"])
+        shown = metrics if is_last else shown
         found.append((Checkpoint.stored(path, filesystem, verify), metrics))
-    return found
+    return found, shown
 
 
 def _restarts(journal: Place) -> list[dict[str, Any]]:

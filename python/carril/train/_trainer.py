@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from carril._internal.generation import keeps_automatic_fields, under_as_ray
 from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, TrainingFailedError, kind_of
 from carril.train._config import RunConfig, ScalingConfig, coerce
 from carril.train._imperative import Imperative, callers_function, checked_function, no_function
@@ -52,6 +53,9 @@ class DataParallelTrainer(Imperative):
         if train_loop_config is not None and not isinstance(train_loop_config, dict):
             raise ConfigTypeError(f"`train_loop_config` is {kind_of(train_loop_config)}: it must be a dict")
         _refuse_unbuilt({"metadata": (metadata, "metadata of a run is")})
+        if function is not None and under_as_ray() and keeps_automatic_fields(function):
+            # The older generation refuses it here, today's at `fit()`.
+            _arguments(function, train_loop_config)
         self.train_loop_per_worker = function
         self.train_loop_config = train_loop_config
         self.scaling_config = coerce(ScalingConfig, scaling_config, "scaling_config")
@@ -61,6 +65,10 @@ class DataParallelTrainer(Imperative):
         self.data_config = _data_config(dataset_config)
         self.validation_config = _validation_config(validation_config)
         self.resume_from_checkpoint = _checked_checkpoint(resume_from_checkpoint)
+        if under_as_ray():
+            from carril.as_ray.deprecated import tell_of_trainer
+
+            tell_of_trainer(self)
 
     @property
     def running_in_local_mode(self) -> bool:
@@ -121,6 +129,7 @@ class DataParallelTrainer(Imperative):
         """
         from carril.train._restore import restore
 
+        _tell_of_restore("restore")
         function = checked_function(train_loop_per_worker, "train_loop_per_worker")
         given = {
             "train_loop_config": train_loop_config,
@@ -135,11 +144,19 @@ class DataParallelTrainer(Imperative):
         """True if `restore(path)` gives a trainer without further arguments. It unpickles what `restore` does."""
         from carril.train._restore import can_restore
 
+        _tell_of_restore("can_restore")
         return can_restore(cls, path, storage_filesystem)
 
     def __repr__(self) -> str:
         name = getattr(self.train_loop_per_worker, "__qualname__", repr(self.train_loop_per_worker))
         return f"{type(self).__name__}({name}, scaling_config={self.scaling_config})"
+
+
+def _tell_of_restore(name: str) -> None:
+    if under_as_ray():
+        from carril.as_ray.deprecated import tell
+
+        tell(f"`{name}` of a trainer", "a run with the same `name` and `storage_path` resumes")
 
 
 def _refuse_unbuilt(arguments: Mapping[str, tuple[object, str]]) -> None:
@@ -198,9 +215,9 @@ def _validation_config(validation_config: object) -> "ValidationConfig | None":
 def _check_callbacks(callbacks: list[Any]) -> None:
     if not callbacks:
         return
-    from carril.train._callbacks import UserCallback
+    from carril.train._callbacks import UserCallback, callbacks_of
 
-    for callback in callbacks:
+    for callback in callbacks_of(callbacks):
         if not isinstance(callback, UserCallback):
             raise ConfigError(
                 f"`RunConfig.callbacks` holds {kind_of(callback)}: it must be a `UserCallback`",

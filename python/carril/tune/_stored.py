@@ -22,8 +22,8 @@ from carril.train._locations import (
     joined,
     location,
     parent_and_name,
-    path_in_filesystem,
     split_uri,
+    without_scheme,
 )
 from carril.train._places import Place, place
 
@@ -107,7 +107,7 @@ class StoredExperiment:
 def read_experiment(path: "str | os.PathLike[str]", storage_filesystem: Any = None) -> StoredExperiment:
     """The experiment in `path`, also while it goes on: a local path or a URI; with `storage_filesystem` a path in that."""
     filesystem = checked_filesystem(storage_filesystem, "storage_filesystem")
-    where = location(path, "path") if filesystem is None else path_in_filesystem(path, "path").rpartition("://")[2]
+    where = location(path, "path") if filesystem is None else without_scheme(path, "path")
     parent, name = parent_and_name(where)
     if name in (EXPERIMENT_FILE, TRIALS_FILE):  # scripts of older versions name a file
         where = parent

@@ -114,7 +114,8 @@ def data_details(trainer: "DataParallelTrainer", space: Mapping[str, Any]) -> di
         return {}
     from carril.train._data import details_of
 
-    return details_of(trainer.datasets, trainer.data_config, more_come=_DATA in space)
+    workers = trainer.scaling_config.max_workers
+    return details_of(trainer.datasets, trainer.data_config, workers, more_come=_DATA in space)
 
 
 def data_words(trainer: "DataParallelTrainer") -> dict[str, str]:

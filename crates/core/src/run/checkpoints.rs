@@ -251,6 +251,7 @@ impl<R> RunMachine<R> {
         }
         let newest = self.checkpoints.newest_text();
         release(self.waits.release_checkpoint(one.iteration - 1, &Ok(newest)), out);
+        release(self.waits.release_settled(self.settled_reports()), out);
         let checkpoints = &self.checkpoints;
         release(self.waits.release_places(|rank| checkpoints.has_place(rank)), out);
     }
@@ -292,6 +293,12 @@ impl<R> RunMachine<R> {
         let open = self.checkpoints.pending.iter().any(|pending| pending.iteration == iteration);
         let past = iteration <= self.collator.collated() && !open;
         past.then(|| Err(Failure::new(ErrorCode::NotFound, format!("report {iteration} brought no checkpoint"))))
+    }
+
+    /// Up to which report every checkpoint is stored or lost.
+    pub(super) fn settled_reports(&self) -> u64 {
+        let pending = self.checkpoints.pending.front().map(|first| first.iteration - 1);
+        pending.unwrap_or_else(|| self.collator.collated())
     }
 
     pub(super) fn check_checkpoints(&self) {

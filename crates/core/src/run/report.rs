@@ -65,6 +65,7 @@ impl<R> RunMachine<R> {
         }
         let granted = self.collator.granted();
         release(self.waits.release_grants(granted), out);
+        release(self.waits.release_settled(self.settled_reports()), out);
     }
 }
 

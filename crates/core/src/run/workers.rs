@@ -48,6 +48,7 @@ impl<R> RunMachine<R> {
             WaitKind::Checkpoint => self.known_checkpoint(wait.sequence + 1),
             WaitKind::Place => self.checkpoints.has_place(rank).then(|| Ok(Vec::new())),
             WaitKind::Preempted => self.checkpoints.was_lost(wait.sequence + 1).then(|| Ok(Vec::new())),
+            WaitKind::Settled => (wait.sequence <= self.settled_reports()).then(|| Ok(Vec::new())),
             WaitKind::Validated => (self.validations.are_over() || self.preemption.is_some()).then(|| Ok(Vec::new())),
             WaitKind::Data if wait.payload.is_empty() => {
                 self.waits.leave_data(rank, wait.sequence);

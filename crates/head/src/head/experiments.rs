@@ -29,7 +29,9 @@ impl Head {
             Ok(spec) => {
                 let id = self.outside.fresh_run_id();
                 let space = spec.recorded_space.as_ref().unwrap_or(&spec.space).describe(&constants_of(&request));
-                let open = OpenExperiment { id: id.clone(), spec: spec.clone(), space, now: self.outside.now() };
+                let variables = carril_store::storage_variables(&request.environment);
+                let now = self.outside.now();
+                let open = OpenExperiment { id: id.clone(), spec: spec.clone(), space, variables, now };
                 self.opening_experiments.insert(id, OpeningExperiment { spec, request, reply });
                 self.outside.open_experiment(open);
             }

@@ -109,7 +109,7 @@ impl Run {
     pub(super) fn tell_resumed(&mut self, attempts: Attempt, outside: &mut dyn Outside) -> bool {
         let (state, reason) = match self.saving.newest() {
             Some(newest) => {
-                let name = newest.path.trim_end_matches('/').rsplit('/').next().unwrap_or(&newest.path);
+                let name = self.saving.newest_name().unwrap_or(&newest.path);
                 ("resuming", format!("after report {} from {name}", newest.iteration))
             }
             None if attempts > Attempt(0) && self.saving.saved > 0 => {

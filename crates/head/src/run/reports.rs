@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carril_core::{Budget, Collated, Event, Kept, Retention, RetentionRule, RunOptions, reduce};
 use carril_proto::v1;
-use carril_types::{Attempt, Metrics, Rank, RunSpec, ValidationTask, Value};
+use carril_types::{AUTOMATIC_FIELDS, Attempt, Metrics, Rank, RunSpec, ValidationTask, Value};
 
 use super::Run;
 use crate::outside::Outside;
@@ -82,9 +82,12 @@ impl Run {
         if checkpoint {
             let mut asked = by_rank.iter().flatten().filter_map(|report| report.validation.clone());
             let validation = asked.next().filter(|_| self.spec.validation.is_some());
-            let reported = completed(metrics.clone().unwrap_or_default(), &automatic);
+            let given = metrics.clone().unwrap_or_default();
+            let is_automatic = |(name, _): &&(String, Value)| AUTOMATIC_FIELDS.contains(&name.as_str());
+            let own = given.0.iter().filter(is_automatic).map(|(name, _)| name.clone()).filter(|_| !silent).collect();
+            let reported = completed(given, &automatic);
             let positions = by_rank.iter().flatten().map(|report| report.data_position.clone()).collect();
-            self.saving.set_header(iteration, reported, validation, positions);
+            self.saving.set_header(iteration, reported, own, validation, positions);
         }
         if silent {
             return;

@@ -74,7 +74,7 @@ impl Run {
         let task = stored.validation.as_ref().ok_or_else(gone)?.task.clone();
         let spec = RunSpec {
             name: stored.name.clone(),
-            storage_path: format!("{}/{DIRECTORY}", self.location.trim_end_matches('/')),
+            storage_path: carril_store::joined(&self.location, DIRECTORY),
             num_workers: 1,
             resources_per_worker: Resources::default(),
             on_existing: OnExisting::Reuse,

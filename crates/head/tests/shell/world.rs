@@ -269,7 +269,8 @@ impl World {
         self.report_checkpoint(0);
         let (run, away) = (self.directory.path().join("runs/run"), self.directory.path().join("away"));
         let (created, metrics, data_position) = (1.0, serde_json::Value::Null, serde_json::Value::Null);
-        let header = Header { iteration: 1, attempt: 0, created, metrics, validation: None, data_position };
+        let header =
+            Header { iteration: 1, attempt: 0, created, metrics, own: Vec::new(), validation: None, data_position };
         let spool = self.directory.path().join("spool/one");
         std::fs::create_dir_all(&spool).unwrap();
         std::fs::write(spool.join("file"), "content").unwrap();
@@ -344,6 +345,7 @@ fn spec(directory: &tempfile::TempDir) -> RunSpec {
         share_devices: false,
         on_existing: Default::default(),
         other_config: Default::default(),
+        checkpoint_files: Default::default(),
         data: Default::default(),
         record: "{}".into(),
         threads_per_worker: 1.0,

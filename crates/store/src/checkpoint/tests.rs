@@ -13,6 +13,7 @@ fn header(iteration: u64) -> Header {
         attempt: 0,
         created: 1.5,
         metrics: serde_json::json!({"loss": 0.5}),
+        own: Vec::new(),
         validation: None,
         data_position: serde_json::Value::Null,
     }
@@ -48,7 +49,8 @@ impl Run {
     fn shard(&self, iteration: u64, rank: u32, files: &[(&str, &str)], give_away: bool) -> Shard {
         let from = self.reported(files);
         let spool = self.path(STAGING).join(iteration.to_string()).join(format!("rank_{rank}"));
-        let asked = Take { from: &from, to: &spool, run: self.run.local_path(), give_away, durable: true };
+        let asked =
+            Take { from: &from, to: &spool, run: self.run.local_path(), give_away, durable: true, may_be_empty: false };
         let taken = take(&asked).unwrap();
         if !give_away {
             fs::remove_dir_all(&from).unwrap();
@@ -117,7 +119,8 @@ fn directories_that_are_no_checkpoint_are_refused() {
     let run = Run::new();
     let spool = run.path(".staging/1/rank_0");
     let refused = |from: &Path| {
-        let asked = Take { from, to: &spool, run: run.run.local_path(), give_away: true, durable: false };
+        let asked =
+            Take { from, to: &spool, run: run.run.local_path(), give_away: true, durable: false, may_be_empty: false };
         let error = take(&asked).unwrap_err().to_string();
         assert!(!spool.exists());
         error
@@ -151,7 +154,14 @@ fn take_1_what_is_taken_is_a_copy_also_behind_links_and_for_a_checkpoint_of_the_
 
     let spool = run.path(".staging/2/rank_0");
     let again = run.path("checkpoint_000000");
-    let asked = Take { from: &again, to: &spool, run: run.run.local_path(), give_away: true, durable: true };
+    let asked = Take {
+        from: &again,
+        to: &spool,
+        run: run.run.local_path(),
+        give_away: true,
+        durable: true,
+        may_be_empty: false,
+    };
     let names: Vec<String> = take(&asked).unwrap().into_iter().map(|file| file.path).collect();
     assert_eq!(names, ["link", "own"]);
     assert!(again.join(MANIFEST).exists(), "a checkpoint of the run is never given away");
@@ -162,10 +172,10 @@ fn take_1_what_is_taken_is_a_copy_also_behind_links_and_for_a_checkpoint_of_the_
 fn files_that_are_in_place_get_their_manifest_there() {
     let run = Run::new();
     let place = run.run.join("checkpoint_000004");
-    let missing = prepare_in_place(&place).unwrap_err().to_string();
+    let missing = prepare_in_place(&place, false).unwrap_err().to_string();
     assert!(missing.ends_with("does not exist"), "{missing}");
     write(&run.path("checkpoint_000004/a/model.bin"), "there already");
-    let files = prepare_in_place(&place).unwrap();
+    let files = prepare_in_place(&place, false).unwrap();
     assert_eq!(files[0].crc32c, Some(crc32c::crc32c(b"there already")));
     let shards: Vec<Shard> =
         [0, 1].map(|rank| Shard { rank: Rank(rank), spool: PathBuf::new(), files: files.clone() }).into();

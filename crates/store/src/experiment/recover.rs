@@ -404,6 +404,7 @@ mod tests {
                 created: 0.0,
                 ranks: vec![0],
                 metrics: serde_json::Value::Null,
+                own: Vec::new(),
                 data_position: serde_json::Value::Null,
                 validation: None,
                 files: vec![ManifestFile { path: "state".into(), size: 2, crc32c: None, rank: 0 }],

@@ -38,6 +38,7 @@ impl Run {
             attempt: 0,
             created: 0.0,
             metrics: serde_json::Value::Null,
+            own: Vec::new(),
             validation: None,
             data_position: serde_json::Value::Null,
         };

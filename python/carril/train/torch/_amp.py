@@ -11,6 +11,7 @@ from functools import wraps
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
+from carril._internal.generation import under_as_ray
 from carril.exceptions import ConfigTypeError
 from carril.train import _session
 
@@ -31,8 +32,16 @@ class Precision:
 _accelerated: "tuple[_session.SessionLike, Precision | None] | None" = None
 
 
+def _tell_of(name: str) -> None:
+    if under_as_ray():
+        from carril.as_ray.deprecated import tell
+
+        tell(f"`ray.train.torch.{name}`", "use `torch.amp` itself")
+
+
 def accelerate(amp: bool = False) -> None:
     """Turns mixed precision on for this run. To be called before `prepare_model` and `prepare_optimizer`."""
+    _tell_of("accelerate")
     session = _session.current("accelerate()")
     if not isinstance(amp, bool):
         raise ConfigTypeError(f"`amp` is {amp!r}: it must be True or False")
@@ -90,6 +99,7 @@ def _state_without_autocast(model: "torch.nn.Module") -> Any:
 
 def prepare_optimizer(optimizer: "torch.optim.Optimizer") -> "torch.optim.Optimizer":
     """The optimizer, whose `step()` undoes the scaling of `backward()` and skips gradients that overflowed."""
+    _tell_of("prepare_optimizer")
     _session.current("prepare_optimizer()")
     precision = _precision()
     if precision is None or precision.scaler is None or getattr(optimizer, "_carril_scaler", None) is not None:

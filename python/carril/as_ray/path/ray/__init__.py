@@ -2,7 +2,7 @@
 
 Everything below is made from the table `carril.as_ray.names` when it is asked for; what carril does not have raises its
 `NotAvailableError`. `import ray` loads none of `ray.train`, `ray.air` and the others: scripts that name them import
-them, and whether `ray.air` is loaded decides which generation's `Result` a script gets.
+them, and whether a script names `ray.air` decides which generation's `Result` it gets.
 """
 
 import sys as _sys
