@@ -298,6 +298,51 @@ def test_callbacks_of_a_search_and_of_the_environment_are_told_of_a_run(scripts:
     assert output.count("counted=2") == 2
 
 
+def test_hooks_of_a_backend_and_what_configs_take_or_refuse_when_they_are_made(scripts: Scripts) -> None:
+    run(
+        scripts,
+        """
+    import pyarrow.fs
+    from ray.train import BackendConfig
+    from ray.train.backend import Backend
+
+    told = []
+
+    class Own(Backend):
+        def on_start(self, worker_group, backend_config):
+            told.append(("start", len(worker_group)))
+
+        def on_training_start(self, worker_group, backend_config):
+            told.append(("training", type(backend_config).__name__))
+
+        def on_shutdown(self, worker_group, backend_config):
+            told.append("over")
+
+    class OwnConfig(BackendConfig):
+        @property
+        def backend_cls(self):
+            return Own
+
+    if __name__ == "__main__":
+        fit(int, backend_config=OwnConfig())
+        assert told == [("start", 2), ("training", "OwnConfig"), "over"], told
+        elsewhere = pyarrow.fs.SubTreeFileSystem("/tmp", pyarrow.fs.LocalFileSystem())
+        repr(RunConfig(storage_filesystem=elsewhere))
+        for made in (
+            lambda: DataParallelTrainer(int, run_config=RunConfig(storage_filesystem=elsewhere)).fit(),
+            lambda: RunConfig(callbacks=[1]),
+            lambda: ScalingConfig(use_gpu=True, use_tpu=True),
+            lambda: ScalingConfig(num_workers=2, label_selector=[{}]),
+        ):
+            try:
+                made()
+            except ValueError:
+                continue
+            raise AssertionError("taken")
+    """,
+    )
+
+
 def test_the_trainer_of_ray_1_with_its_callbacks_and_checkpoints(scripts: Scripts) -> None:
     scripts.run(
         """

@@ -72,7 +72,7 @@ MODULES: dict[str, dict[str, str]] = {
         "carril.train": "*",
     },
     "ray.train._checkpoint": {"carril.train": "Checkpoint"},
-    "ray.train.backend": {"carril.train": "BackendConfig"},
+    "ray.train.backend": {"carril.as_ray.backend": "Backend", "carril.train": "BackendConfig"},
     "ray.train.base_trainer": {"carril.train": "BaseTrainer=DataParallelTrainer TrainingFailedError"},
     "ray.train.callbacks": {
         "carril.as_ray.train_callbacks": "*",

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from carril.exceptions import ConfigError
+from carril.exceptions import ConfigError, kind_of
 from carril.train import UserCallback
 
 if TYPE_CHECKING:
@@ -24,9 +24,25 @@ def is_of_search(callback: object) -> bool:
     return module is not None and isinstance(callback, module.Callback)
 
 
-def callbacks_of(given: list[Any]) -> list[Any]:
-    """Those that were given, as callbacks of a run, and those that the environment names."""
-    return [AsTrial(one) if is_of_search(one) else one for one in given] + _from_environment()
+def check(given: list[Any]) -> None:
+    """Refuses what is no callback, of a run or of a search."""
+    for one in given:
+        if not isinstance(one, UserCallback) and not is_of_search(one):
+            raise ConfigError(
+                f"`RunConfig.callbacks` holds {kind_of(one)}: it must be a `UserCallback`, or a `Callback` of Tune",
+                hints=["derive its class from `ray.train.UserCallback`, and give an instance"],
+            )
+
+
+def callbacks_of(given: list[Any], backend_config: object = None) -> list[Any]:
+    """Those that were given, as callbacks of a run, those that the environment names, and a backend's hooks."""
+    backend = getattr(backend_config, "backend_cls", None)
+    hooks = []
+    if backend is not None:
+        from carril.as_ray.backend import Hooks
+
+        hooks = [Hooks(backend())]
+    return [*hooks, *(AsTrial(one) if is_of_search(one) else one for one in given), *_from_environment()]
 
 
 def _from_environment() -> list[Any]:

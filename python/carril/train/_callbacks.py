@@ -54,13 +54,13 @@ class UserCallback:
         """The run is over. `result.error` says whether it failed."""
 
 
-def callbacks_of(given: list[Any]) -> list[Any]:
+def callbacks_of(given: list[Any], backend_config: object = None) -> list[Any]:
     """The callbacks of a run: those that were given, and under `as-ray` what a run has there besides."""
     if not under_as_ray():
         return given
     from carril.as_ray.run_callbacks import callbacks_of
 
-    return callbacks_of(given)
+    return callbacks_of(given, backend_config)
 
 
 class CallbackFailed(Exception):

@@ -362,6 +362,11 @@ class RunConfig(Config):
         self.callbacks = self.callbacks if self.callbacks is not None else []
         self._need("callbacks", (list, tuple), "a list of callbacks")
         self.callbacks = list(self.callbacks)
+        if self.callbacks and under_as_ray():
+            # Ray refuses it here; natively `fit()` does.
+            from carril.as_ray.run_callbacks import check
+
+            check(self.callbacks)
         self.worker_runtime_env = self.worker_runtime_env if self.worker_runtime_env is not None else {}
         self._need("worker_runtime_env", (Mapping,), "a dict")
         self.worker_runtime_env = dict(self.worker_runtime_env)
@@ -400,6 +405,9 @@ class RunConfig(Config):
                 location(self.storage, "storage_path")
             return
         if self.storage is None:
+            if under_as_ray():
+                # Ray takes it here, and `fit()` asks for it.
+                return
             raise ConfigError(
                 "`RunConfig` has a `storage_filesystem` and no `storage_path`",
                 hints=["give the path in that file system under which runs are to be kept"],
@@ -413,6 +421,11 @@ class RunConfig(Config):
 
     def refuse_unbuilt(self) -> None:
         super().refuse_unbuilt()
+        if self.storage is None and self.storage_filesystem is not None:
+            raise ConfigError(
+                "`RunConfig` has a `storage_filesystem` and no `storage_path`",
+                hints=["give the path in that file system under which runs are to be kept"],
+            )
         if self.log_to_file:
             raise NotAvailableError(
                 f"`RunConfig(log_to_file={self.log_to_file!r})` is not built yet",

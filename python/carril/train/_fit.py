@@ -190,7 +190,7 @@ class _Watch(Follower):
     def __init__(self, trainer: "DataParallelTrainer", run: "Run") -> None:
         self._trainer = trainer
         self._filesystem = spec.storage_filesystem(trainer.run_config)
-        self._callbacks = Callbacks(callbacks_of(trainer.run_config.callbacks))
+        self._callbacks = Callbacks(callbacks_of(trainer.run_config.callbacks, trainer.backend_config))
         self._callbacks.context = RunContext(
             run_id=run.run_id,
             run_config=trainer.run_config,

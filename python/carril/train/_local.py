@@ -42,7 +42,9 @@ class _Told:
     """The callbacks of a run in this process. After one has failed, the others are told nothing more."""
 
     def __init__(self, trainer: "DataParallelTrainer", session: "LocalSession") -> None:
-        self._callbacks = Callbacks(callbacks_of(trainer.run_config.callbacks) if session.rank == 0 else [])
+        self._callbacks = Callbacks(
+            callbacks_of(trainer.run_config.callbacks, trainer.backend_config) if session.rank == 0 else []
+        )
         self._callbacks.context = RunContext(
             run_id=session.run_id,
             run_config=trainer.run_config,

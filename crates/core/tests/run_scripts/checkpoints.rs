@@ -67,6 +67,23 @@ fn a_run_whose_last_checkpoint_is_lost_has_failed() {
 }
 
 #[test]
+fn a_rank_that_gave_no_checkpoint_waits_for_those_of_the_others() {
+    let mut script = Script::running(2);
+    assert!(matches!(&script.waits(1, WaitKind::Settled, 0)[..], [Command::Release { .. }]), "there is none yet");
+    script.report(1, 0);
+    let waits = script.waits(1, WaitKind::Settled, 1);
+    assert!(!waits.iter().any(|c| matches!(c, Command::Release { .. })), "rank 0 has not reported: {waits:?}");
+    let reported = script.report_checkpoint(0, 0);
+    assert!(!reported.iter().any(|c| matches!(c, Command::Release { .. })), "it is being stored: {reported:?}");
+    let released = script.commits(1);
+    assert!(released.iter().any(|c| matches!(c, Command::Release { rank: Rank(1), kind: WaitKind::Settled, .. })));
+    script.report(1, 1);
+    script.waits(1, WaitKind::Settled, 2);
+    let released = script.report(0, 1);
+    assert!(released.iter().any(|c| matches!(c, Command::Release { rank: Rank(1), kind: WaitKind::Settled, .. })));
+}
+
+#[test]
 fn files_that_do_not_fit_together_end_the_run() {
     let mut script = Script::running(1);
     script.report_checkpoint(0, 0);
