@@ -37,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(WaitKind::Checkpoint),
         Just(WaitKind::Place),
         Just(WaitKind::Preempted),
+        Just(WaitKind::Settled),
         Just(WaitKind::Validated)
     ];
     let saving = prop_oneof![
@@ -219,7 +220,7 @@ impl World {
             }
             Step::Wait { rank, kind } if self.is_free(rank) => {
                 let sequence = match kind {
-                    WaitKind::Place => self.reports[rank as usize],
+                    WaitKind::Place | WaitKind::Settled => self.reports[rank as usize],
                     // Only a rank that was told, and has brought a checkpoint, waits for the end.
                     WaitKind::Preempted if !self.preempted => return,
                     WaitKind::Checkpoint | WaitKind::Preempted if self.reports[rank as usize] == 0 => return,
