@@ -328,6 +328,20 @@ def test_samples_are_decoded_by_functions(samples: Path) -> None:
     assert data.read_webdataset(samples, decoder=None).take(1)[0]["txt"] == b"0"
 
 
+def test_json_in_samples_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for number, text in enumerate((b'{"a": [1, 2], "b": {"c": 1}}', b'{"a": [3], "b": {"c": 2}}')):
+            member = tarfile.TarInfo(f"{number}.json")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text))
+    assert data.read_webdataset(tmp_path).take(1)[0]["json"] == '{"a": [1, 2], "b": {"c": 1}}'
+    row = data.read_webdataset(tmp_path, expand_json=True).take(1)[0]
+    assert (row["a"], row["b"], row["json"]) == ([1, 2], {"c": 1}, {"a": [1, 2], "b": {"c": 1}})
+    monkeypatch.setenv("CARRIL_AS_RAY", "1")
+    assert data.read_webdataset(tmp_path).take(2)[1]["json"] == {"a": [3], "b": {"c": 2}}
+    assert data.read_webdataset(tmp_path, decoder=None).take(1)[0]["json"] == b'{"a": [1, 2], "b": {"c": 1}}'
+
+
 def test_settings_of_the_user_s_own() -> None:
     context = data.DataContext.get_current()
     context.set_config("mine", 1)

@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import itertools
+import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -365,7 +366,7 @@ def read_webdataset(paths: Paths, **options: Any) -> Dataset:
     """Samples in tar files, with their key and the file that they are from; with `suffixes` only these columns.
 
     Suffixes are names, patterns such as `*.txt`, or a function of a name. `decoder` is true for the usual decoding, `None`
-    for bytes, or functions of a sample, one after the other.
+    for bytes, or functions of a sample, one after the other. With `expand_json` the values of `.json` are columns.
     """
     decoder = options.pop("decoder", options.pop("decode", True))
     decoders = list(decoder) if isinstance(decoder, list | tuple) else [decoder]
@@ -381,10 +382,24 @@ def read_webdataset(paths: Paths, **options: Any) -> Dataset:
         every = _read("webdataset", paths, {"decode": False}, dict(options)).columns()
         suffixes = [name for name in every if not name.startswith("__") and suffixes(name)]
     chosen["suffixes"] = _names("read_webdataset", "suffixes", suffixes)
+    expands = bool(options.pop("expand_json", False))
     made = _read("webdataset", paths, chosen, options)
+    # Natively a member `.json` is a text, which needs no process to parse it.
+    texts = [name for name in made.columns() if name.rpartition(".")[2] == "json"]
+    if chosen["decode"] and texts and (expands or under_as_ray()):
+        made = made.map(_parsed, fn_kwargs={"texts": texts, "expands": expands})
     for function in functions:
         made = made.map(function)
     return made
+
+
+def _parsed(sample: dict[str, Any], texts: Sequence[str], expands: bool) -> dict[str, Any]:
+    for name in texts:
+        value = None if sample[name] is None else json.loads(sample[name])
+        sample[name] = value
+        if expands and isinstance(value, Mapping):
+            sample.update(value)
+    return sample
 
 
 def read_ipc(paths: Paths, **options: Any) -> Dataset:
