@@ -799,3 +799,47 @@ def test_what_ray_refuses_warns_of_and_keeps_in_a_search(scripts: Scripts) -> No
     )
     assert found["nothing"] == found["unknown"] == "['ValueError', 'TuneError']"
     assert found["file"] == "['ValueError']"
+
+
+def test_callbacks_that_the_environment_names_hear_of_trials(scripts: Scripts) -> None:
+    output = scripts.run(
+        """
+        import os
+        import sys
+        import threading
+        from ray import tune
+
+        with open("of_mine.py", "w") as file:
+            file.write(
+                "from ray import tune\\n"
+                "class Hears(tune.Callback):\\n"
+                "    def on_trial_result(self, trial, result, **info):\\n"
+                "        print(f'heard={result[\\"x\\"]}')\\n"
+            )
+        sys.path.insert(0, os.getcwd())
+        lock = threading.Lock()
+
+        def function(config):
+            tune.report({"x": 7})
+
+        def unsendable(config):
+            print(lock)
+
+        def search(trainable, names):
+            os.environ["RAY_TUNE_CALLBACKS"] = names
+            return tune.Tuner(trainable, run_config=tune.RunConfig(storage_path=os.getcwd(), verbose=0)).fit()
+
+        assert not search(function, "of_mine.Hears").num_errors
+        for name, names in {"unknown": "of_mine.Nobody", "other": "os.getcwd"}.items():
+            try:
+                search(function, names)
+            except ValueError as error:
+                print(f"{name}={names in str(error)}")
+        try:
+            search(unsendable, "")
+        except TypeError as error:
+            print(f"unsendable={'lock' in str(error)}")
+        """,
+        before=AS_RAY,
+    )
+    assert values(output) == {"heard": "7", "unknown": "True", "other": "True", "unsendable": "True"}

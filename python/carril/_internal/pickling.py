@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from carril.exceptions import ConfigError, with_article
+from carril.exceptions import ConfigError, ConfigTypeError, with_article
 
 
 def dumps(value: object) -> bytes:
@@ -46,18 +46,18 @@ def _explain(error: Exception, function: Callable[..., Any], config: object) -> 
         for key, value in config.items():
             reason = _refusal(value)
             if reason:
-                return ConfigError(
+                return ConfigTypeError(
                     f"`train_loop_config[{key!r}]`, {_kind_of(value)}, cannot be sent to the workers: {reason}",
                     hints=["send what it is made from, and make it inside the function"],
                 )
     culprit = _culprit(function, set())
     if culprit is not None:
         place, value, reason = culprit
-        return ConfigError(
+        return ConfigTypeError(
             f"`{name}` uses {place}, {_kind_of(value)}, which cannot be sent to the workers: {reason}",
             hints=[f"make it inside `{name}`, so that every worker has its own"],
         )
-    return ConfigError(f"`{name}` cannot be sent to the workers: {type(error).__name__}: {error}")
+    return ConfigTypeError(f"`{name}` cannot be sent to the workers: {type(error).__name__}: {error}")
 
 
 def _kind_of(value: object) -> str:

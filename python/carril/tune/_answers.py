@@ -15,7 +15,6 @@ from carril.train._console_text import users
 from carril.train._locations import is_uri, joined
 from carril.train._result import flatten
 from carril.tune import _trainers
-from carril.tune._per_trial import callbacks_of
 from carril.tune._plan import asks_resources
 from carril.tune._restore import keep, states_of
 from carril.tune._searching import Searching
@@ -53,7 +52,7 @@ class Answers:
         self._trials: dict[int, Trial] = {}
         self._numbers: dict[str, int] = {}
         self._steps = 0
-        self._callbacks = callbacks_of(plan.run_config)
+        self._callbacks = plan.callbacks
         self._prefix = run.run_id[:5]
         self._searching = self._begin_search() if plan.asks_searcher else None
         self._begun = False

@@ -30,6 +30,7 @@ from carril.train._follow import Follower
 from carril.train._preemption import PreemptionSignals
 from carril.tune import _plan, _trainers
 from carril.tune._console import Summary, TrialView, TuneConsole
+from carril.tune._per_trial import callbacks_of
 from carril.tune._restore import keep
 from carril.tune._stored import read_experiment
 from carril.tune._values import decoded, encoded
@@ -46,6 +47,7 @@ _HEADS = 3
 
 def fit(plan: "Plan") -> "ResultGrid":
     """Runs the experiment to its end."""
+    plan.callbacks = callbacks_of(plan.run_config)
     client = driver.ensure_client()
     driver.flush_imports()
     # What every trial's worker needs is imported before it is forked.

@@ -3,8 +3,11 @@
 So Weights & Biases and MLflow, or a user's own `UserCallback`, tell of each trial what they tell of a run.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
+from carril._internal.spec import under_as_ray
+from carril.exceptions import ConfigError, ConfigTypeError
 from carril.train._callbacks import RunContext, UserCallback
 from carril.tune.callback import Callback
 from carril.tune.logger.logger import LoggerCallback
@@ -15,9 +18,28 @@ if TYPE_CHECKING:
 
 
 def callbacks_of(run_config: "RunConfig") -> list[Callback]:
-    """Those of a search, with those of training made into such."""
-    given = run_config.callbacks
+    """Those of a search, with those of training made into such, and under `as-ray` those that the environment names."""
+    given = [*run_config.callbacks, *(_of_environment() if under_as_ray() else ())]
     return [PerTrial(one, run_config) if isinstance(one, UserCallback) else one for one in given]
+
+
+def _of_environment() -> "list[Callback]":
+    """Ray's `RAY_TUNE_CALLBACKS`: classes by their paths, with commas between them."""
+    import importlib
+
+    found: list[Callback] = []
+    for path in filter(None, (part.strip() for part in os.environ.get("RAY_TUNE_CALLBACKS", "").split(","))):
+        module, _, name = path.rpartition(".")
+        try:
+            made = getattr(importlib.import_module(module), name)()
+        except Exception as error:
+            raise ConfigError(
+                f"`RAY_TUNE_CALLBACKS` names `{path}`, which cannot be made: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(made, Callback):
+            raise ConfigTypeError(f"`RAY_TUNE_CALLBACKS` names `{path}`, which is no `Callback`")
+        found.append(made)
+    return found
 
 
 def _copied(callback: UserCallback) -> UserCallback:

@@ -54,6 +54,8 @@ class Plan:
     constants: Constants = field(default_factory=Constants)
     resuming: Resuming | None = None
     seed: int = 0
+    # Those that hear of the trials; made when `fit()` begins.
+    callbacks: list[Any] = field(default_factory=list)
 
     @property
     def metric(self) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from carril._internal.spec import under_as_ray
-from carril.exceptions import ConfigError, NotAvailableError, of_another_ray
+from carril.exceptions import ConfigError, ConfigTypeError, NotAvailableError, of_another_ray
 from carril.train._config import CheckpointConfig, FailureConfig, RunConfig
 from carril.tune._config import ResumeConfig, TuneConfig
 from carril.tune._experiment import Experiment
@@ -69,7 +69,7 @@ def run(
         return run(run_or_experiment.run, **{**given, **private, **run_or_experiment.arguments})
     for key in private:
         if not key.startswith("_"):
-            raise ConfigError(f"`tune.run()` has no argument `{key}`", hints=of_another_ray("run", key))
+            raise ConfigTypeError(f"`tune.run()` has no argument `{key}`", hints=of_another_ray("run", key))
     if restore is not None or export_formats:
         raise NotAvailableError("`tune.run(restore=…, export_formats=…)` are not built")
     from carril.tune.tuner import Tuner
