@@ -46,7 +46,7 @@ ON_PURPOSE = {
     r"/(experiment_state|basic-variant-state|search_gen_state|callback-states)-DATE": "what a resume of Ray's reads",
     r"/(\.validate_storage_marker|checkpoint_manager_snapshot\.json)": "what a resume of Ray's reads",
     r"/\.(manifest|trainable)\.json": "what we keep with a checkpoint, which is checked when it is read",
-    r"/\.(is_checkpoint|metadata\.pkl|tune_metadata)$": "what Ray keeps with a checkpoint",
+    r"/(\.is_checkpoint|\.metadata\.pkl|\.tune_metadata|_preprocessor)$": "what Ray keeps with a checkpoint",
     r"/params\.pkl": "the config as Python has it: ours is in `tuner.pkl`",
     r":(experiment_id|experiment_tag|warmup_time|timesteps_total|episodes_total|_training_iteration)\b": (
         "fields that Ray had until 2.6: scripts of any generation find theirs"
@@ -76,6 +76,7 @@ ON_PURPOSE = {
     r"^(image_23_end_to_end|train_260_data)\.py .*(/checkpoint \d+/(model\.pt|dict_checkpoint\.pkl):|:running_loss\b)": (
         "trained on rows in the order in which each deals them out"
     ),
+    r"^train_23_failure\.py \S+/error\.(txt|pkl)$": "of an attempt that another one followed; ours is in the run's record",
     r"^data_\w+\.py \S+/files$": "blocks that nobody asked for: how many files there are is for each to decide",
 }
 

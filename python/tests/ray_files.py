@@ -69,11 +69,12 @@ def named_runs(directory: Path) -> Iterator[tuple[Path, str]]:
     names: dict[str, int] = {}
     for path in sorted(directory.rglob("params.json")):
         experiment = path.parent.parent
+        where = "/".join(map(without_made_up, experiment.relative_to(directory).parts))
         if (experiment / "trainer.pkl").exists():
-            yield path.parent, str(experiment.relative_to(directory))
+            yield path.parent, where
         elif (experiment / "tuner.pkl").exists() or any(experiment.glob("experiment_state-*.json")):
             config = json.dumps(json.loads(path.read_text()), sort_keys=True).replace(str(directory), "HERE")
-            name = f"{experiment.relative_to(directory)}/trial {config}"
+            name = f"{where}/trial {config}"
             names[name] = names.get(name, 0) + 1
             yield path.parent, f"{name} #{names[name]}" if names[name] > 1 else name
 

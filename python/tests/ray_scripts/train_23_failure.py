@@ -6,6 +6,7 @@ The function raises on its first life after two epochs; the second life loads th
 import os
 import tempfile
 
+import ray
 import torch
 from ray.air import session
 from ray.air.checkpoint import Checkpoint
@@ -60,12 +61,13 @@ def train_loop(config):
 
 
 def main():
+    ray.init(num_cpus=4)
     with tempfile.TemporaryDirectory() as marks:
         result = TorchTrainer(
             train_loop,
             train_loop_config={"epochs": 5, "marks": marks},
             scaling_config=ScalingConfig(num_workers=1),
-            run_config=RunConfig(failure_config=FailureConfig(max_failures=2)),
+            run_config=RunConfig(name="failure", failure_config=FailureConfig(max_failures=2)),
         ).fit()
         assert os.listdir(marks) == ["failed_once"]
     assert result.error is None
