@@ -48,8 +48,8 @@ ON_PURPOSE = {
     r"/\.(manifest|trainable)\.json": "what we keep with a checkpoint, which is checked when it is read",
     r"/(\.is_checkpoint|\.metadata\.pkl|\.tune_metadata|_preprocessor)$": "what Ray keeps with a checkpoint",
     r"/params\.pkl": "the config as Python has it: ours is in `tuner.pkl`",
-    r":(experiment_id|experiment_tag|warmup_time|timesteps_total|episodes_total|_training_iteration)\b": (
-        "fields that Ray had until 2.6: scripts of any generation find theirs"
+    r":(experiment_id|experiment_tag|warmup_time|timesteps_(total|since_restore)|episodes_total|_training_iteration)\b": (
+        "fields that Ray once had: scripts of any generation find theirs"
     ),
     r":should_checkpoint\b": "Ray's word to itself that a report has a checkpoint, which `checkpoint_dir_name` says",
     r":checkpoint_(stall|upload)_s\b": "how long a checkpoint took: ours alone",
@@ -76,7 +76,7 @@ ON_PURPOSE = {
     r"^(image_23_end_to_end|train_260_data)\.py .*(/checkpoint \d+/(model\.pt|dict_checkpoint\.pkl):|:running_loss\b)": (
         "trained on rows in the order in which each deals them out"
     ),
-    r"^train_23_failure\.py \S+/error\.(txt|pkl)$": "of an attempt that another one followed; ours is in the run's record",
+    r"^(train_23_failure|tune_23_restore)\.py .*/error\.(txt|pkl)$": "of an attempt that another one followed; ours is in the run's record",
     r"^data_\w+\.py \S+/files$": "blocks that nobody asked for: how many files there are is for each to decide",
 }
 
