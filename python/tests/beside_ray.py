@@ -131,7 +131,8 @@ def read(directory: Path, output: str, name: str) -> Fields:
     return fields(directory, lines[-1])
 
 
-@pytest.mark.parametrize("name", LAST_LINE)
+# The `Trainer` of 1.x was in Ray until 2.0, of which there is none for Python 3.11.
+@pytest.mark.parametrize("name", [name for name in LAST_LINE if not name.startswith("train_1x_")])
 def test_the_script_does_the_same_with_ray(name: str, tmp_path: Path) -> None:
     places = [tmp_path / "ours", tmp_path / "theirs"]
     for place in places:
