@@ -149,6 +149,21 @@ def test_trials_that_could_not_begin_on_a_full_disk_are_not_failures(storage: Pa
     assert steps(storage) == {x: [0] for x in range(9)}
 
 
+def test_a_start_that_a_full_disk_has_refused_is_in_nobodys_way(storage: Path, full: Path) -> None:
+    def train(config: dict[str, Any]) -> dict[str, Any]:
+        return {"loss": 1.0}
+
+    def function(config: dict[str, Any]) -> None: ...
+
+    full.touch()
+    for start in (lambda: search(storage, train, trials=2), lambda: fit(function, storage, workers=1, name="run")):
+        with pytest.raises(StorageError, match="no space left"):
+            start()
+    full.unlink()
+    assert len(search(storage, train, trials=2)) == 2
+    fit(function, storage, workers=1, name="run")
+
+
 def test_a_disk_that_is_full_for_a_moment_costs_a_search_nothing(storage: Path, tmp_path: Path, full: Path) -> None:
     def train(config: dict[str, Any]) -> None:
         import os

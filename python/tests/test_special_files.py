@@ -64,6 +64,9 @@ def test_a_file_that_a_resume_appends_to_or_reads_is_named(run: Path, name: str)
         fit(saves(), run.parent, workers=1, config={"steps": 4}, name="run", resume=True)
     command("logs", str(run))
     command("explain", str(run))
+    # What could not be opened is not live.
+    (run / name).unlink()
+    assert fit(saves(), run.parent, workers=1, config={"steps": 4}, name="run", resume=True).return_value == 2
 
 
 def test_what_is_written_whole_takes_the_place_of_what_is_no_file(run: Path) -> None:

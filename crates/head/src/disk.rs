@@ -45,7 +45,9 @@ fn lock(abandoned: &Abandoned) -> MutexGuard<'_, BTreeSet<String>> {
 /// The same for an experiment, which did not finish.
 fn close_abandoned_experiment(path: &Path, abandoned: &Abandoned) -> Result<(), StoreError> {
     match ExperimentRecord::read(path) {
-        Some(record) if lock(abandoned).remove(&record.id) => ExperimentFiles::close(path, record),
+        Some(record) if lock(abandoned).remove(&record.id) && record.status == "running" => {
+            ExperimentFiles::close(path, record)
+        }
         _ => Ok(()),
     }
 }
@@ -82,6 +84,26 @@ impl RealDisk {
 
 impl Disk for RealDisk {
     fn open_experiment(&self, request: &OpenExperiment) -> Result<ExperimentOpened, Failure> {
+        self.opened(|begun| self.open_experiment_files(request, begun))
+    }
+
+    fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
+        self.opened(|begun| self.open_run_files(request, begun))
+    }
+}
+
+impl RealDisk {
+    /// What is begun, and then cannot be opened to its end, has a record which says that it is live.
+    fn opened<T>(&self, open: impl FnOnce(&mut Option<String>) -> Result<T, Failure>) -> Result<T, Failure> {
+        let mut begun = None;
+        open(&mut begun).inspect_err(|_| lock(&self.abandoned).extend(begun))
+    }
+
+    fn open_experiment_files(
+        &self,
+        request: &OpenExperiment,
+        begun: &mut Option<String>,
+    ) -> Result<ExperimentOpened, Failure> {
         let OpenExperiment { id, spec, variables, .. } = request;
         let place = RunSpec { name: spec.name.clone(), storage_path: spec.storage_path.clone(), ..spec.run.clone() };
         let storage = self.storage(&place, variables)?;
@@ -96,6 +118,7 @@ impl Disk for RealDisk {
         let opened = ExperimentFiles::open(&path, storage.location(), record, existing);
         let opened = opened.map_err(|error| explain_experiment(error, &path))?;
         let (mut files, lines) = opened;
+        *begun = Some(files.record().id.clone());
         if take_epoch(&storage, &self.owner)?.is_none() {
             let message = format!("an experiment named `{}` is being started by another head", spec.name);
             return Err(Failure::new(ErrorCode::RunLive, message).hint("give the experiment another `name`"));
@@ -133,7 +156,7 @@ impl Disk for RealDisk {
         })
     }
 
-    fn open_run(&self, request: &OpenRequest) -> Result<RunOpened, Failure> {
+    fn open_run_files(&self, request: &OpenRequest, begun: &mut Option<String>) -> Result<RunOpened, Failure> {
         let OpenRequest { id, spec, config, variables, now } = request;
         let storage = self.storage(spec, variables)?;
         let path = storage.local_path().map_or_else(|| self.spool.join(id.as_str()).join("run"), Path::to_owned);
@@ -163,6 +186,7 @@ impl Disk for RealDisk {
         let mut directory =
             RunDirectory::create(&path, storage.location(), record, spec.on_existing, is_trial && mirror.is_none())
                 .map_err(explain)?;
+        *begun = Some(id.as_str().to_owned());
         // Who has an experiment has its trials.
         let taken = if is_trial { Some(0) } else { take_epoch(&storage, &self.owner)? };
         let Some(epoch) = taken else {

@@ -144,7 +144,13 @@ impl ExperimentFiles {
             }
             None => {
                 let mut entries = fs::read_dir(directory).map_err(StoreError::io("read", directory))?;
-                let foreign = |entry: &fs::DirEntry| entry.file_name() != "journal";
+                // What a start has left that was refused its first file is not.
+                let is_empty = |entry: &fs::DirEntry| entry.metadata().is_ok_and(|meta| meta.len() == 0);
+                let foreign = |entry: &fs::DirEntry| match entry.file_name().to_string_lossy().as_ref() {
+                    "journal" => false,
+                    TRIALS => !is_empty(entry),
+                    name => !name.ends_with(".part"),
+                };
                 if entries.any(|entry| entry.as_ref().is_ok_and(foreign)) {
                     return Err(StoreError::NotARun { path: place });
                 }

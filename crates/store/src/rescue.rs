@@ -72,7 +72,7 @@ pub fn take_rescued(location: &str, into: &Storage) -> Vec<String> {
         for path in entries.flatten().map(|entry| entry.path()) {
             if let Some(below) = below(&path, location) {
                 let run = if below.is_empty() { into.clone() } else { into.join(&below) };
-                told.push(sentence(&path, take_in(&run, &path)));
+                told.extend(sentence(&path, take_in(&run, &path)));
             }
         }
     }
@@ -91,11 +91,15 @@ fn below(path: &Path, location: &str) -> Option<String> {
     is_below.then(|| rest.trim_matches('/').to_owned())
 }
 
-fn sentence(path: &Path, taken: Result<Option<usize>, StoreError>) -> String {
+/// Nothing where nothing was missing.
+fn sentence(path: &Path, taken: Result<Option<usize>, StoreError>) -> Option<String> {
     let place = path.display();
-    match taken {
+    if matches!(taken, Ok(Some(_))) {
+        let _ = fs::remove_dir_all(path);
+    }
+    Some(match taken {
+        Ok(Some(0)) => return None,
         Ok(Some(reports)) => {
-            let _ = fs::remove_dir_all(path);
             let (reports, were) = (count(reports as u64, "report"), verb(reports as u64, "was", "were"));
             format!("{reports} that could not be stored before {were} taken in from `{place}`")
         }
@@ -103,7 +107,7 @@ fn sentence(path: &Path, taken: Result<Option<usize>, StoreError>) -> String {
             format!("`{place}` has reports that could not be stored before; others came since, and it is left as it is")
         }
         Err(error) => format!("`{place}` has reports that could not be stored before, and cannot be now: {error}"),
-    }
+    })
 }
 
 /// How many reports the run has got by it; RESCUE-2: `None` where it has others now.

@@ -251,7 +251,9 @@ fn check_existing(path: &Path, location: &str, new: &RunRecord, on_existing: OnE
     let (name, path, place) = (new.name.clone(), path.to_owned(), PathBuf::from(location));
     refuse_newer(&path.join("run.json"), RUN_FORMAT)?;
     let Some(record) = RunRecord::read(&path) else {
-        let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.next().is_none());
+        // But for what a start has left that was cut off in its first file.
+        let is_part = |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".part");
+        let empty = fs::read_dir(&path).is_ok_and(|mut entries| entries.all(|entry| entry.is_ok_and(is_part)));
         return match path.join("run.json").exists() {
             // Who asks for it resumes from the checkpoints, which know themselves whether they are whole.
             true if on_existing == OnExisting::Reuse => Ok(()),

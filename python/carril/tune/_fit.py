@@ -319,6 +319,10 @@ class _Watch(Follower):
         from carril.tune._result_grid import ResultGrid
 
         experiment = read_experiment(self._run.path, spec.storage_filesystem(self._plan.run_config))
+        for trial in experiment.trials:
+            # Storage that refuses everything has not been told of the end.
+            if not trial.is_over:
+                trial.status = "unfinished"
         errors: dict[int, BaseException] = {}
         alone = "" if _trainers.is_trainer(self._plan.trainable) else "the trial"
         for number, event in self._failed.items():

@@ -222,6 +222,11 @@ impl Experiment {
         out
     }
 
+    /// How many trials have ended.
+    pub fn ended(&self) -> usize {
+        self.trials.iter().filter(|trial| trial.state == State::Ended).count()
+    }
+
     /// It ends as soon as nothing runs.
     pub fn is_ending(&self) -> bool {
         self.ending.is_some()

@@ -124,7 +124,7 @@ impl ExperimentRun {
 
     pub(super) fn storage_failure(&self, cause: Failure) -> Failure {
         let (place, seconds) = (&self.location, deadline().as_secs());
-        let done = self.trials.iter().filter(|known| known.ended.is_some()).count();
+        let done = self.machine.ended();
         let message =
             format!("the storage of the search, `{place}`, refused everything for {seconds} s: {}", cause.message);
         let failure = Failure::new(cause.code, message);
