@@ -114,7 +114,7 @@ impl State {
             None => self.runtime.insert(new_runtime()?).handle().clone(),
         };
         // Something has cleaned up the temporary files: that head can start nothing any more.
-        if let Some(mut head) = self.head.take_if(|head| !Path::new(&head.process.socket).exists()) {
+        if let Some(mut head) = self.head.take_if(|head| !head.process.socket.exists()) {
             let _ = head.process.child.kill();
             let _ = head.process.child.wait();
         }
