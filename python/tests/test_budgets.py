@@ -176,7 +176,7 @@ def test_a_restart_is_in_the_journal_on_the_console_and_in_the_result(
     everything = subprocess.run(
         [CARRIL, "explain", str(result.path), "--all"], capture_output=True, text=True, check=True
     )
-    assert "StartGroup: attempt 1, after report 1" in everything.stdout
+    assert "StartGroup: attempt 2, after report 1" in everything.stdout
 
 
 def test_callbacks_hear_of_every_failure_and_of_every_start(trial: Trial) -> None:

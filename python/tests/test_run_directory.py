@@ -151,7 +151,7 @@ def test_the_journal_tells_what_was_decided_and_why_with_checksums(run: Path) ->
     records = _journal(run)
     events = [record["event"] for record in records]
     assert events[:3] == ["Opened", "Placed", "AttemptBegun"]
-    assert "StartGroup: attempt 0, after report 0" in records[1]["commands"]
+    assert "StartGroup: attempt 1, after report 0" in records[1]["commands"]
     facts = [record["fact"] for record in records if "fact" in record]
     begun = {"attempt": 0, "nodes": ["local"], "host": socket.gethostname()}
     assert facts == [{"opened": {"continues": False}}, {"attempt_begun": begun}]

@@ -1,6 +1,8 @@
 //! `carril checkpoints RUN`: what there is to go on from.
 
-use carril_store::{Damage, Listed, Manifest, Storage as Place, list_checkpoints, verify};
+use carril_store::{
+    Damage, JournalRecord, Listed, Manifest, Storage as Place, list_checkpoints, saved_checkpoints, verify,
+};
 use carril_types::{ErrorCode, Failure, ValidationStatus};
 use clap::Args;
 
@@ -52,6 +54,26 @@ impl Checkpoints {
         }
         print_table(&table);
         Ok(())
+    }
+}
+
+/// How many checkpoints a run has, and how many it has saved in all: the same numbers for every command.
+pub struct Saves {
+    kept: u64,
+    saved: u64,
+}
+
+impl Saves {
+    pub fn of(place: &Place, records: &[JournalRecord]) -> Self {
+        let listed = list_checkpoints(place).unwrap_or_default();
+        let there = listed.iter().filter_map(|one| one.state.as_ref().ok()).map(|manifest| manifest.iteration);
+        let saved = saved_checkpoints(records.iter().filter_map(JournalRecord::committed), there);
+        let kept = listed.len() as u64;
+        Self { kept, saved: saved.max(kept) }
+    }
+
+    pub fn kept_of(&self) -> (u64, u64) {
+        (self.kept, self.saved)
     }
 }
 

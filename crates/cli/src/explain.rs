@@ -11,9 +11,10 @@ use carril_types::{Failure, count};
 use clap::Args;
 use serde_json::json;
 
-use self::story::{Told, saved, shortened, story};
+use self::story::{Told, shortened, story};
+use crate::checkpoints::Saves;
 use crate::find::{Storage, block_on};
-use crate::resolve::Kind;
+use crate::resolve::{DAMAGED, Kind};
 use crate::table::{local_time, print_all};
 
 #[derive(Args)]
@@ -66,21 +67,24 @@ impl Explain {
             Kind::Trial(of) if !self.all && !self.json => {
                 search::trial_told(&of.experiment, of.trial()) + &story_lines(&records)
             }
-            _ => self.told(directory.as_deref(), &records),
+            _ => self.told(directory.as_deref(), &subject.location, &records),
         };
         print_all(&text);
         Ok(())
     }
 
     /// Of what has a journal.
-    fn told(&self, directory: Option<&Path>, records: &[JournalRecord]) -> String {
+    fn told(&self, directory: Option<&Path>, location: &str, records: &[JournalRecord]) -> String {
         let record = directory.and_then(RunRecord::read);
         match (self.all, self.json) {
             (true, true) => lines_of(records.iter().map(|record| json!(record))),
             (true, false) => format!("{}{}", record.as_ref().map(opening).unwrap_or_default(), everything(records)),
             (false, true) => lines_of(story(records).iter().map(Told::to_json)),
             (false, false) => {
-                let headline = record.zip(directory).map(|(record, at)| headline(at, &record, records));
+                let place = Place::open(location, None).ok();
+                let headline = directory
+                    .zip(place)
+                    .map(|(directory, place)| headline(directory, &place, record.as_ref(), records));
                 headline.unwrap_or_default() + &story_lines(records)
             }
         }
@@ -117,26 +121,26 @@ fn lines(told: &[Told], begin: f64) -> String {
     told.iter().map(|told| line(told.at - begin, &told.text)).collect()
 }
 
-/// How it stands and what it reached, in a line.
-fn headline(directory: &Path, record: &RunRecord, records: &[JournalRecord]) -> String {
+/// How it stands and what it reached, in a line. Without a record that can be read: what its other files say.
+fn headline(directory: &Path, place: &Place, record: Option<&RunRecord>, records: &[JournalRecord]) -> String {
     let mut facts = Vec::new();
     let last = last_report(&Place::local(directory)).ok().flatten();
     if let Some(reports) = last.as_ref().and_then(report_number) {
         facts.push(count(reports, "report"));
     }
-    let saved = saved(records);
+    let (kept, saved) = Saves::of(place, records).kept_of();
     if saved > 0 {
-        // Where only the small files are at hand, it is not known.
-        let kept = carril_store::list_checkpoints(&Place::local(directory)).map_or(0, |listed| listed.len());
-        facts.push(match kept {
-            0 => format!("{} saved", count(saved as u64, "checkpoint")),
-            kept if kept == saved => count(saved as u64, "checkpoint"),
-            kept => format!("{kept} of {saved} checkpoints kept"),
+        facts.push(match kept == saved {
+            true => count(saved, "checkpoint"),
+            false => format!("{kept} of {saved} checkpoints kept"),
         });
     }
-    let begin = records.first().map_or(record.started, |record| record.at);
-    let took = record.ended.map(|ended| format!(" after {}", duration(ended - begin))).unwrap_or_default();
     let reached = if facts.is_empty() { String::new() } else { format!(": {}", facts.join(", ")) };
+    let Some(record) = record else {
+        let name = directory.file_name().unwrap_or_default().to_string_lossy();
+        return format!("{name} is {DAMAGED}{reached}\n");
+    };
+    let took = record.ended.map(|ended| format!(" after {}", duration(ended - record.started))).unwrap_or_default();
     format!("{} is {}{took}{reached}\n", record.name, record.status_word())
 }
 

@@ -7,7 +7,7 @@ use carril_client::Client;
 use carril_head::Mirror;
 use carril_net::{PrivateDirectory, head_sockets};
 use carril_proto::v1::RunSummary;
-use carril_store::{RunRecord, Storage as Place};
+use carril_store::Storage as Place;
 use carril_types::{ErrorCode, Failure, shell_quoted};
 use clap::Args;
 
@@ -110,7 +110,7 @@ fn fetch_now(location: &str) -> Result<RunFiles, Failure> {
         PrivateDirectory::create_large(random).map_err(|error| Failure::new(ErrorCode::Storage, error.to_string()))?;
     let path = fetched.path().join("run");
     Mirror::open(carril_store::Storage::open(location, None)?, &path)?;
-    if RunRecord::read(&path).is_none() {
+    if !path.join("run.json").exists() {
         return Err(Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`")));
     }
     Ok(RunFiles { path, _fetched: Some(fetched) })

@@ -15,11 +15,15 @@
 //! RESOLVE-1: several trials of one name are an error that lists their ids; none is chosen.
 
 use carril_proto::v1::RunSummary;
-use carril_store::{Experiment, ExperimentSummary, RunRecord, Storage as Place, Trial};
+use carril_store::{Experiment, ExperimentSummary, RunRecord, Storage as Place, StoreError, Trial};
 use carril_types::{ErrorCode, Failure};
 
 use crate::find::{Live, RunFiles, Storage, absolute, blocking, fetch, is_end, is_id, live_runs};
+use crate::tune::note;
 
+const RECORD: &str = "run.json";
+/// The status of a run whose record cannot be read.
+pub const DAMAGED: &str = "damaged";
 /// As many names are listed in a hint.
 const MOST_NAMES: usize = 5;
 
@@ -71,6 +75,9 @@ impl Storage {
         let (kind, location) = found;
         let has = |live: &Live| live.summary.path.trim_end_matches('/') == location && !is_end(&live.summary.status);
         let live = lives.into_iter().find(has);
+        if let Kind::Run = kind {
+            note_damage(location.clone()).await?;
+        }
         Ok(Subject { kind, location, live })
     }
 }
@@ -193,7 +200,21 @@ fn at_place(place: &Place) -> Result<Option<Found>, Failure> {
     {
         return Ok(Some(found));
     }
-    Ok(record_at(place).map(|_| (Kind::Run, location)))
+    // One that is damaged is a run all the same: its other files tell what they can.
+    Ok(place.read(RECORD)?.map(|_| (Kind::Run, location)))
+}
+
+/// Beside what a command tells of the run.
+async fn note_damage(location: String) -> Result<(), Failure> {
+    blocking(move || {
+        let data = Place::open(&location, None)?.read(RECORD)?;
+        if data.is_some_and(|data| serde_json::from_slice::<RunRecord>(&data).is_err()) {
+            let failure: Failure = StoreError::RunRecordDamaged { path: format!("{location}/{RECORD}").into() }.into();
+            note(&failure.to_string());
+        }
+        Ok(())
+    })
+    .await
 }
 
 fn open(place: Place) -> Result<Experiment, Failure> {
@@ -254,5 +275,5 @@ fn names_of(place: &Place) -> Option<(String, Option<String>)> {
 }
 
 pub fn record_at(place: &Place) -> Option<RunRecord> {
-    place.read("run.json").ok().flatten().and_then(|data| serde_json::from_slice(&data).ok())
+    place.read(RECORD).ok().flatten().and_then(|data| serde_json::from_slice(&data).ok())
 }

@@ -92,8 +92,12 @@ impl Resumable {
         let typed = find::typed(word, &location);
         match &subject.kind {
             Kind::Run => {
-                let record = record_at(&Place::open(&location, None)?)
-                    .ok_or_else(|| Failure::new(ErrorCode::NotFound, format!("there is no run in `{location}`")))?;
+                let record = record_at(&Place::open(&location, None)?).ok_or_else(|| {
+                    let message =
+                        format!("the run in `{location}` cannot be resumed by a command: no `run.json` says how");
+                    Failure::new(ErrorCode::NotFound, message)
+                        .hint("run its script again, with `RunConfig(resume=True)`")
+                })?;
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
                 // One that is ending is waited for where the run is started.
                 let is_live = record.is_live(now) && !record.owner.is_ending();

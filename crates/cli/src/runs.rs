@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::find::{Storage, block_on, blocking, live_runs};
+use crate::resolve::DAMAGED;
 use crate::status::is_below;
 use crate::table::{local_time, print_all, print_table};
 
@@ -105,7 +106,11 @@ fn row_of(place: &Place) -> Option<Row> {
             carril_store::Experiment::open(place.clone()).map_or("damaged", |experiment| experiment.status_word());
         return Some(Row { kind: "experiment", name: summary.name, status: status.into(), started: summary.created });
     }
-    let record: RunRecord = serde_json::from_slice(&place.read("run.json").ok()??).ok()?;
+    let Ok(record) = serde_json::from_slice::<RunRecord>(&place.read("run.json").ok()??) else {
+        let location = place.location().trim_end_matches('/');
+        let name = location.rsplit('/').next().unwrap_or(location).to_owned();
+        return Some(Row { kind: "run", name, status: DAMAGED.into(), started: 0.0 });
+    };
     let status = record.status_word().to_owned();
     Some(Row { kind: "run", name: record.name, status, started: record.started })
 }

@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use carril_proto::v1::RunSummary;
-use carril_store::{Experiment, RunRecord, Storage as Place, Trial, TrialState, last_report, report_number};
+use carril_store::{Experiment, Journal, RunRecord, Storage as Place, Trial, TrialState, last_report, report_number};
 use carril_types::{Failure, Metrics, Value};
 use clap::Args;
 use serde_json::{Value as Json, json};
 
+use crate::checkpoints::Saves;
 use crate::find::{Live, Storage, block_on, blocking, is_end, live_runs, typed};
-use crate::resolve::{Kind, Subject};
+use crate::resolve::{DAMAGED, Kind, Subject};
 use crate::table::{local_time, own_metrics, print_all, size, table};
 use crate::tune::{Objective, counted, counts, significant, stands, state_word};
 
@@ -101,16 +102,19 @@ async fn of_subject(subject: Subject) -> Result<Block, Failure> {
         Kind::Trial(of) => Ok(of_trial(&of.experiment, of.trial(), &subject)),
         Kind::Run => match &subject.live {
             Some(live) => Ok(of_live(&live.summary)),
-            None => Ok(of_stored(&subject.files().await?, &subject.location)),
+            None => {
+                let (files, location) = (subject.files().await?, subject.location.clone());
+                blocking(move || of_stored(&files, &location)).await
+            }
         },
     }
 }
 
-fn kept(summary: &RunSummary) -> String {
-    if summary.saved > summary.checkpoints {
-        return format!("{} of {} kept", summary.checkpoints, summary.saved);
+fn kept(checkpoints: u64, saved: u64) -> String {
+    if saved > checkpoints {
+        return format!("{checkpoints} of {saved} kept");
     }
-    summary.checkpoints.to_string()
+    checkpoints.to_string()
 }
 
 fn plain(metrics: &Metrics) -> Json {
@@ -127,7 +131,7 @@ fn of_live(summary: &RunSummary) -> Block {
         row("id", &summary.run_id),
         row("started", local_time(summary.started)),
         row("reports", summary.iterations.to_string()),
-        row("checkpoints", kept(summary)),
+        row("checkpoints", kept(summary.checkpoints, summary.saved)),
     ];
     let metrics = summary.metrics.clone().unwrap_or_default().into();
     let last = own_metrics(&metrics);
@@ -170,21 +174,27 @@ fn of_live(summary: &RunSummary) -> Block {
     Block { head: format!("{} is {}{why}", summary.name, summary.status), rows, json }
 }
 
-fn of_stored(directory: &Path, location: &str) -> Block {
-    let Some(record) = RunRecord::read(directory) else {
-        let head = match directory.join("run.json").symlink_metadata() {
-            Ok(_) => format!("{location}/run.json is damaged, so that nobody knows how the run stands"),
-            Err(_) => format!("{location} has nothing written down yet"),
-        };
-        return Block { head, rows: Vec::new(), json: json!({ "kind": "run", "directory": location }) };
-    };
-    let mut rows = vec![row("id", &record.run_id), row("started", local_time(record.started))];
-    rows.extend(record.ended.map(|ended| row("ended", local_time(ended))));
+fn of_stored(directory: &Path, location: &str) -> Result<Block, Failure> {
+    let record = RunRecord::read(directory);
+    if record.is_none() && directory.join("run.json").symlink_metadata().is_err() {
+        let head = format!("{location} has nothing written down yet");
+        return Ok(Block { head, rows: Vec::new(), json: json!({ "kind": "run", "directory": location }) });
+    }
+    let name = record.as_ref().map_or_else(|| location.rsplit('/').next().unwrap_or(location), |record| &record.name);
+    let status = record.as_ref().map_or(DAMAGED, RunRecord::status_word);
+    let mut rows = Vec::new();
+    if let Some(record) = &record {
+        rows.extend([row("id", &record.run_id), row("started", local_time(record.started))]);
+        rows.extend(record.ended.map(|ended| row("ended", local_time(ended))));
+    }
     let error = carril_store::regular::read_text(&directory.join("error.txt")).ok();
     let error = error.and_then(|error| error.lines().next().map(str::to_owned));
     let last = last_report(&Place::local(directory)).ok().flatten().unwrap_or_default();
     let reports = report_number(&last).unwrap_or(0);
     rows.push(row("reports", reports.to_string()));
+    let records = Journal::read(&directory.join("journal")).unwrap_or_default();
+    let (checkpoints, saved) = Saves::of(&Place::open(location, None)?, &records).kept_of();
+    rows.push(row("checkpoints", kept(checkpoints, saved)));
     let shown = own_metrics(&last);
     if !shown.is_empty() {
         rows.push(row("last report", shown));
@@ -192,11 +202,12 @@ fn of_stored(directory: &Path, location: &str) -> Block {
     rows.extend(error.as_deref().map(|error| row("error", error)));
     rows.push(row("directory", location));
     let json = json!({
-        "kind": "run", "name": record.name, "id": record.run_id, "status": record.status_word(), "live": false,
-        "started": record.started, "ended": record.ended, "reports": reports, "metrics": plain(&last),
-        "error": error, "directory": location,
+        "kind": "run", "name": name, "id": record.as_ref().map(|record| &record.run_id), "status": status, "live": false,
+        "started": record.as_ref().map(|record| record.started), "ended": record.as_ref().and_then(|record| record.ended),
+        "reports": reports, "checkpoints": checkpoints, "saved": saved, "metrics": plain(&last), "error": error,
+        "directory": location,
     });
-    Block { head: format!("{} is {}", record.name, record.status_word()), rows, json }
+    Ok(Block { head: format!("{name} is {status}"), rows, json })
 }
 
 fn of_experiment(experiment: &Experiment) -> Block {

@@ -12,6 +12,7 @@ mod target;
 pub(crate) mod words;
 
 pub use self::objective::Objective;
+pub use self::target::note;
 pub use self::words::{counted, counts, significant, stands, state_word};
 
 use carril_types::Failure;

@@ -15,6 +15,8 @@ pub(crate) struct Automatic {
     pid: u32,
     /// When the run began and when the attempt did, by the head's clock, and how long it took until rank 0 began the function.
     started: Duration,
+    /// Seconds of the heads before.
+    earlier: f64,
     attempt_began: Duration,
     warmup: Duration,
     /// When rank 0 began the function, and when it last reported, by its own clock.
@@ -31,8 +33,8 @@ pub(crate) struct Automatic {
 }
 
 impl Automatic {
-    /// The run goes on from that many reports, which took so many seconds.
-    pub fn new(run: RunId, trial: Option<&TrialSpec>, started: Duration, reached: Reached) -> Self {
+    /// The run goes on from that many reports, which took so many seconds; `earlier`: so long ago it began in a head that was lost.
+    pub fn new(run: RunId, trial: Option<&TrialSpec>, started: Duration, reached: Reached, earlier: f64) -> Self {
         let (hostname, address, date) = (String::new(), String::new(), (-1, String::new()));
         let made_up = || (format!("{}_00000", run.as_str().get(..5).unwrap_or(run.as_str())), "0".to_owned());
         let trial = trial.map_or_else(made_up, |trial| (trial.id.clone(), trial.tag.clone()));
@@ -46,6 +48,7 @@ impl Automatic {
             address,
             pid: 0,
             started,
+            earlier: earlier.max(0.0),
             attempt_began: started,
             warmup: Duration::ZERO,
             ready: 0.0,
@@ -132,7 +135,7 @@ impl Automatic {
     }
 
     pub fn seconds(&self, now: Duration) -> f64 {
-        now.saturating_sub(self.started).as_secs_f64()
+        self.earlier + now.saturating_sub(self.started).as_secs_f64()
     }
 }
 
@@ -173,7 +176,7 @@ mod tests {
     #[test]
     fn durations_do_not_follow_the_system_s_clock() {
         let start = Duration::from_secs(5);
-        let mut automatic = Automatic::new(RunId::new("0123456789abcdef"), None, start, Reached::default());
+        let mut automatic = Automatic::new(RunId::new("0123456789abcdef"), None, start, Reached::default(), 0.0);
         automatic.ready(1, 100.0, start + Duration::from_secs(1));
         // Somebody sets the clock a day on, and then two days back.
         for (number, at) in [(1, 1_000.0), (2, 87_400.0), (3, -85_400.0)] {
@@ -189,7 +192,7 @@ mod tests {
     #[test]
     fn timesteps_are_counted_from_where_the_checkpoint_was() {
         let reached = Reached { timesteps: Some(10), ..Reached::default() };
-        let mut automatic = Automatic::new(RunId::new("0123456789abcdef"), None, Duration::ZERO, reached);
+        let mut automatic = Automatic::new(RunId::new("0123456789abcdef"), None, Duration::ZERO, reached, 0.0);
         let mut counts = |reported: &[(&str, i64)]| {
             let reported = reported.iter().map(|(name, number)| ((*name).to_owned(), Value::Int(*number)));
             let fields = automatic.fields(1, 1.0, 1.0, &Metrics(reported.collect()));
@@ -204,12 +207,8 @@ mod tests {
 
     #[test]
     fn every_field_that_is_added_is_known_as_one() {
-        let added = Automatic::new(RunId::new("0123456789abcdef"), None, Duration::ZERO, Reached::default()).fields(
-            1,
-            1.0,
-            1.0,
-            &Metrics::default(),
-        );
+        let added = Automatic::new(RunId::new("0123456789abcdef"), None, Duration::ZERO, Reached::default(), 0.0)
+            .fields(1, 1.0, 1.0, &Metrics::default());
         let names: Vec<&str> = added.0.iter().map(|(name, _)| name.as_str()).collect();
         let by_others = ["config", "checkpoint_dir_name", "checkpoint_stall_s", "checkpoint_upload_s"];
         let known: Vec<&str> = AUTOMATIC_FIELDS.iter().copied().filter(|name| !by_others.contains(name)).collect();

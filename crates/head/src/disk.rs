@@ -126,7 +126,7 @@ impl RealDisk {
         if let Some(mirror) = &mut mirror {
             mirror.round()?;
         }
-        let (id, seed) = (files.record().id.clone(), files.record().seed);
+        let (id, seed, created) = (files.record().id.clone(), files.record().seed, files.record().created);
         let unreadable = lines.unreadable;
         let rescued = take_rescued(storage.location(), &storage);
         let before = if lines.resumes {
@@ -148,6 +148,7 @@ impl RealDisk {
             unreadable,
             id,
             seed,
+            created,
             mirror,
             differences,
             made_before,
@@ -166,12 +167,14 @@ impl RealDisk {
         let differences = differences(request, &path, &storage)?;
         let mut asked = serde_json::from_str(&spec.record).unwrap_or(serde_json::Value::Null);
         let wanted = to_keep(&mut asked);
+        let before = RunRecord::read(&path).filter(|_| spec.continues.is_some());
+        let started = before.map_or(*now, |before| before.started);
         let record = RunRecord {
             format: RUN_FORMAT,
             name: spec.name.clone(),
             run_id: id.as_str().to_owned(),
             status: RunStatus::Waiting,
-            started: *now,
+            started,
             ended: None,
             carril_version: VERSION.to_owned(),
             owner: self.owner.clone(),
@@ -233,7 +236,7 @@ impl RealDisk {
         let ended = None;
         let disk = RealRun { directory, files, journal, kept, config, params, has_record, is_trial, ended, abandoned };
         let disk = Box::new(disk);
-        Ok(RunOpened { disk, path, storage, checkpoints, history, last, epoch, mirror, differences, rescued })
+        Ok(RunOpened { disk, path, storage, checkpoints, history, last, started, epoch, mirror, differences, rescued })
     }
 }
 

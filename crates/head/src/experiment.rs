@@ -100,7 +100,9 @@ pub(crate) struct ExperimentRun {
     waiting: Waiting,
     pub wishes: Vec<Wish>,
     started: f64,
-    /// The same by the clock that nobody sets.
+    /// When the first head began it.
+    created: f64,
+    /// When this one did, by the clock that nobody sets.
     began: Duration,
     status: RunStatus,
     pub ended: bool,
@@ -145,6 +147,7 @@ impl ExperimentRun {
             waiting: Waiting::default(),
             wishes: Vec::new(),
             started: now,
+            created: opened.created,
             began,
             status: RunStatus::Running,
             ended: false,
@@ -794,7 +797,7 @@ impl ExperimentRun {
             directory: self.location.clone(),
             status: self.status.name().to_owned(),
             reason: format!("{} trials, {}", self.trials.len(), self.machine.describe()),
-            started: self.started,
+            started: self.created,
             iterations: self.trials.len() as u64,
             ..Default::default()
         }

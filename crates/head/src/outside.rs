@@ -93,6 +93,8 @@ pub struct ExperimentOpened {
     /// Of the first of them, so that the names of trials go on.
     pub id: String,
     pub seed: u64,
+    /// When the first of them began it, in Unix time.
+    pub created: f64,
     /// Where the storage is not a local path.
     pub mirror: Option<Mirror>,
 }
@@ -211,6 +213,8 @@ pub struct RunOpened {
     pub history: History,
     /// Where the run resumes: the last report of before, which may be behind the checkpoint.
     pub last: Option<Metrics>,
+    /// When it was submitted, in Unix time: also to a head before that was lost.
+    pub started: f64,
     /// What this head has taken the run with.
     pub epoch: u64,
     pub mirror: Option<Mirror>,

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use carril_core::{Budget, Command, Event, OutOfMemory, Outcome, RunMachine, Share, WaitKind};
 use carril_proto::v1;
-use carril_store::{Differences, Fact, Storage, report_number};
+use carril_store::{Differences, Fact, Storage, report_number, saved_checkpoints};
 use carril_types::{
     Attempt, CheckpointFiles, ErrorCode, ExitStatus, Failure, Metrics, NodeId, Rank, Restart, RunId, RunSpec,
     RunStatus, Value, WorkerKey,
@@ -136,7 +136,9 @@ impl Run {
     ) -> Self {
         let (now, clock) = now;
         let world = spec.num_workers;
-        let saving = Saving::new(opened.storage.location(), opened.checkpoints, opened.history.saved);
+        let there = opened.checkpoints.kept.iter().map(|(_, manifest)| manifest.iteration);
+        let saved = saved_checkpoints(opened.history.saved, there);
+        let saving = Saving::new(opened.storage.location(), opened.checkpoints, saved);
         let reached = saving.reached();
         let reports = reached.reports;
         // Those of an earlier `fit` are told with that one's end.
@@ -150,7 +152,7 @@ impl Run {
         let last_number = opened.last.as_ref().and_then(report_number);
         let iterations = last_number.map_or(reports, |shown| shown.saturating_add_signed(-reached.ahead));
         Self {
-            automatic: Automatic::new(id.clone(), spec.trial.as_ref(), clock, reached),
+            automatic: Automatic::new(id.clone(), spec.trial.as_ref(), clock, reached, now - opened.started),
             trial: spec.trial.clone().map(Trial::new),
             id,
             function: request.function,
@@ -187,7 +189,7 @@ impl Run {
             restoring: Refusals::default(),
             looking_since: None,
             progress_due: false,
-            submitted: now,
+            submitted: opened.started,
             status: (RunStatus::Waiting, String::new()),
             gathering: Gathering::default(),
             behind: None,

@@ -75,13 +75,15 @@ pub(crate) fn name_of(command: &Command<RankReport>) -> Option<String> {
     match command {
         Command::ChangeStatus(status) => Some(format!("ChangeStatus: {status}")),
         Command::StartGroup { attempt, reports } => {
-            Some(format!("StartGroup: attempt {}, after report {reports}", attempt.0))
+            Some(format!("StartGroup: attempt {}, after report {reports}", attempt.0 + 1))
         }
         Command::FindLatest => Some("FindLatest".to_owned()),
         Command::Place => Some("Place".to_owned()),
-        Command::TellRestart(restart) => Some(format!("Restart: attempt {}, {}", restart.attempt.0, restart.reason)),
+        Command::TellRestart(restart) => {
+            Some(format!("Restart: attempt {}, {}", restart.attempt.0 + 1, restart.reason))
+        }
         Command::AskForCheckpoint { grace, .. } => Some(format!("AskForCheckpoint: within {grace:?}")),
-        Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0)),
+        Command::StopGroup { attempt, grace } => Some(format!("StopGroup: attempt {}, grace {grace:?}", attempt.0 + 1)),
         Command::EndRun(ending) => Some(format!("EndRun: {}, {}", ending.status, ending.headline)),
         Command::GatherStacks { .. } => Some("GatherStacks".to_owned()),
         Command::Warn(text) => Some(format!("Warn: {text}")),

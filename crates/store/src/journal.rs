@@ -31,6 +31,23 @@ pub struct JournalRecord {
     pub fact: Option<Fact>,
 }
 
+impl JournalRecord {
+    /// The number of the report whose checkpoint was saved, where the record says that.
+    pub fn committed(&self) -> Option<u64> {
+        let about = self.event.strip_prefix(COMMITTED)?;
+        let report = about.strip_prefix(": report ").and_then(|rest| rest.split(',').next()?.parse().ok());
+        Some(report.unwrap_or(0))
+    }
+}
+
+/// How many checkpoints a run has saved: those that its journal tells of, and those that are there besides. A head that is killed between
+/// the two has not written down its last one.
+pub fn saved_checkpoints(told: impl IntoIterator<Item = u64>, there: impl IntoIterator<Item = u64>) -> u64 {
+    let told: Vec<u64> = told.into_iter().collect();
+    let untold = there.into_iter().filter(|report| !told.contains(report)).count();
+    (told.len() + untold) as u64
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fact {
@@ -57,8 +74,8 @@ pub struct History {
     pub nodes: Vec<String>,
     /// Since the driver called `fit`, with their times.
     pub restarts: Vec<(f64, Restart)>,
-    /// Checkpoints that were saved.
-    pub saved: u64,
+    /// The reports whose checkpoints were saved.
+    pub saved: Vec<u64>,
 }
 
 impl History {
@@ -66,7 +83,7 @@ impl History {
     pub fn replay(records: impl IntoIterator<Item = JournalRecord>) -> Self {
         let mut history = Self::default();
         for record in records {
-            history.saved += u64::from(record.event.starts_with(COMMITTED));
+            history.saved.extend(record.committed());
             match record.fact {
                 Some(Fact::Opened { continues: false }) => history.restarts.clear(),
                 Some(Fact::AttemptBegun { attempt, nodes, .. }) => {

@@ -57,7 +57,7 @@ pub use experiment::{
 pub use experiment_files::{CLOSED, Existing, ExperimentFiles, Lines, OPENED, RESUMED, TRIAL, TRIALS};
 pub use experiment_record::{EXPERIMENT, EXPERIMENT_FORMAT, ExperimentRecord, restore_record};
 pub use faults::{Crashed, crash_at, journal_point};
-pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord};
+pub use journal::{COMMITTED, Fact, History, Journal, JournalRecord, saved_checkpoints};
 pub use last_report::{last_report, report_number};
 pub use local::free_space;
 pub use location::joined;

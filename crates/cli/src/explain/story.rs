@@ -3,7 +3,7 @@
 //! STORY-1: every restart, warning and ending is told with its cause; what happens all the time is counted.
 //! STORY-2: it has at most `LONGEST` lines: of a longer one the middle is left out, and the gap says so.
 
-use carril_store::{COMMITTED, Fact, JournalRecord};
+use carril_store::{Fact, JournalRecord};
 use carril_types::Attempt;
 
 use crate::table::local_time;
@@ -67,11 +67,6 @@ pub fn shortened(mut told: Vec<Told>) -> (Vec<Told>, Vec<Told>, usize) {
     (told, last, left_out)
 }
 
-/// How many checkpoints were saved.
-pub fn saved(records: &[JournalRecord]) -> usize {
-    records.iter().filter(|record| record.event.starts_with(COMMITTED)).count()
-}
-
 impl Teller {
     fn tell(&mut self, at: f64, kind: &'static str, text: impl Into<String>) {
         self.tell_saved();
@@ -111,7 +106,13 @@ impl Teller {
             Some(Fact::Restarted(restart)) => {
                 self.tell(*at, "restarted", format!("restart {}: {}", restart.attempt.0, restart.reason));
             }
-            None => self.take_event(*at, event, reason),
+            None => match record.committed() {
+                Some(report) => {
+                    self.saved.0.push(report);
+                    self.saved.1 = *at;
+                }
+                None => self.take_event(*at, event, reason),
+            },
         }
         for command in commands {
             self.take_command(*at, command);
@@ -121,12 +122,6 @@ impl Teller {
     fn take_event(&mut self, at: f64, event: &str, reason: &str) {
         let (name, about) = event.split_once(": ").unwrap_or((event, ""));
         match name {
-            COMMITTED => {
-                let report: Option<u64> =
-                    about.strip_prefix("report ").and_then(|rest| rest.split(',').next()?.parse().ok());
-                self.saved.0.extend(report);
-                self.saved.1 = at;
-            }
             "WorkerReady" => self.ready += 1,
             "Resumed" => {
                 self.tell(at, "resumed", format!("resumed {}", reason.strip_prefix("goes on ").unwrap_or(reason)));
@@ -159,7 +154,9 @@ impl Teller {
             "ChangeStatus" if about == "running" => {
                 let workers = if self.ready == 1 { "1 worker".to_owned() } else { format!("{} workers", self.ready) };
                 let place = &self.place;
-                let attempt = if self.attempt.0 > 0 { format!(", attempt {}", self.attempt.0) } else { String::new() };
+                // People count from one, as the headline of a failure does.
+                let attempt =
+                    if self.attempt.0 > 0 { format!(", attempt {}", self.attempt.0 + 1) } else { String::new() };
                 self.tell(at, "running", format!("running with {workers} on {place}{attempt}"));
             }
             "Warn" => self.tell(at, "warning", format!("warning: {about}")),
@@ -240,7 +237,7 @@ mod tests {
             "saved 2 checkpoints, of reports 1 to 2",
             "restart 1: rank 1 failed: KeyError: 'lr' at train.py:9 (1 of 3 failures)",
             "resumed after report 2 from checkpoint_000001",
-            "running with 2 workers on box, attempt 1",
+            "running with 2 workers on box, attempt 2",
             "saved the checkpoint of report 3",
             "finished",
         ];

@@ -60,6 +60,9 @@ pub fn note(text: &str) {
 }
 
 fn note_damage(experiment: &Experiment) {
+    if let Some(lost) = experiment.summary.lost {
+        note(&format!("`experiment.json` is {lost}: this is what `trials.jsonl` says; the search can be resumed"));
+    }
     if experiment.torn {
         note("the last line of `trials.jsonl` was cut short, and is left out");
     }
