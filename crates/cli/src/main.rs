@@ -42,7 +42,7 @@ enum Command {
     Explain(explain::Explain),
     /// List the checkpoints of a run: sizes, metrics, whether they are whole
     Checkpoints(checkpoints::Checkpoints),
-    /// See whether a checkpoint, or every one of a run, is what was saved
+    /// See whether a checkpoint, or every one of a run, trial or search, is what was saved
     Verify(verify::Verify),
     /// Show where every rank of a live run is
     Stacks(stacks::Stacks),
