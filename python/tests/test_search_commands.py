@@ -122,6 +122,8 @@ def test_the_story_of_a_search_and_of_a_trial_tells_of_interrupts_losses_and_res
     wait_until((scripts.directory / "gate.wanted").exists, "two checkpoints", lambda: first.output)
     first.send(signal.SIGINT)
     first.finish()
+    shown = carril(scripts, "tune", "show", "slow", "--storage", str(storage))
+    assert re.search(r"_00000  unfinished  2 .* interrupted\n", shown), shown
     (scripts.directory / "gate.wanted").unlink()
     second = scripts.start(SLOW, str(storage), "0")
     wait_until((scripts.directory / "gate.wanted").exists, "the trial to resume", lambda: second.output)
@@ -135,6 +137,11 @@ def test_the_story_of_a_search_and_of_a_trial_tells_of_interrupts_losses_and_res
     assert lines[-6:-4] == ["submitted", "stopped: interrupted"], told
     assert lines[-4] == "resumed" and lines[-3].startswith("stopped: the driver") and lines[-2] == "resumed", told
     assert lines[-1] == "finished: every trial has ended", told
+    # As long as the closing lines of the last `fit()` say, and not since the first one.
+    events = json_lines((storage / "slow" / "trials.jsonl").read_text())
+    (resumed, closed) = (max(line["at"] for line in events if line["event"] == kind) for kind in ("resumed", "closed"))
+    took = re.match(r"slow is finished after ([\d.]+) s", told)
+    assert took and abs(float(took[1]) - (closed - resumed)) < 0.1, told
     # One trial had attempts to spare and the other none: it is one cause, with both of them.
     causes = [line for line in lines if line.startswith("  failed")]
     assert len(causes) == 1 and "_00000, " in causes[0] and "(attempt" not in causes[0], told

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,7 @@ def test_asha_stops_a_trial_at_the_very_report_that_was_too_bad(storage: Path) -
     def train(config: dict[str, Any]) -> None:
         try:
             for step in range(20):
-                tune.report({"loss": config["x"], "step": step})
+                tune.report({"loss": config["x"] / 3, "step": step})
         finally:
             Path(config["notes"], str(config["x"])).write_text(str(step + 1))
 
@@ -134,6 +135,10 @@ def test_asha_stops_a_trial_at_the_very_report_that_was_too_bad(storage: Path) -
     for result in grid:
         assert result.metrics["training_iteration"] == made[result.config["x"]]
     assert all(result.error is None for result in grid)
+    reasons = [trial.reason for trial in read_experiment(storage / "search").trials if trial.early]
+    # With as many digits as people read.
+    assert len(reasons) >= 4, reasons
+    assert all(re.match(r"[\d.]{1,6} at the rung of [24] is worse than [\d.]{1,6}: ", why) for why in reasons), reasons
 
 
 def test_rules_a_function_and_a_time_budget_end_trials(storage: Path) -> None:

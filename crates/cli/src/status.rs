@@ -12,7 +12,7 @@ use crate::checkpoints::Saves;
 use crate::find::{Live, Storage, block_on, blocking, is_end, live_runs, typed};
 use crate::resolve::{DAMAGED, Kind, Subject};
 use crate::table::{local_time, own_metrics, print_all, size, table};
-use crate::tune::{Objective, counted, counts, significant, stands, state_word};
+use crate::tune::{Objective, counted, counts, reason_of, significant, stands, state_word};
 
 /// Trials of a search that are listed by name.
 const LISTED: usize = 4;
@@ -252,7 +252,9 @@ fn of_experiment(experiment: &Experiment) -> Block {
 fn of_trial(experiment: &Experiment, trial: &Trial, subject: &Subject) -> Block {
     let is_live = experiment.status_word() == "running";
     let word = state_word(trial, is_live);
-    let why = if trial.reason.is_empty() { String::new() } else { format!(": {}", trial.reason) };
+
+    let reason = reason_of(experiment, trial, is_live);
+    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let mut rows = vec![row("experiment", &experiment.summary.name), row("name", &trial.name)];
     if trial.started > 0.0 {
         rows.push(row("started", local_time(trial.started)));
@@ -273,7 +275,7 @@ fn of_trial(experiment: &Experiment, trial: &Trial, subject: &Subject) -> Block 
     rows.push(row("directory", &subject.location));
     let json = json!({
         "kind": "trial", "id": trial.id, "name": trial.name, "number": trial.number,
-        "experiment": experiment.summary.name, "status": word, "reason": trial.reason, "live": subject.live.is_some(),
+        "experiment": experiment.summary.name, "status": word, "reason": reason, "live": subject.live.is_some(),
         "reports": trial.iterations, "metrics": plain(&trial.metrics),
         "config": plain(&trial.config), "directory": subject.location,
     });

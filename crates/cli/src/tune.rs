@@ -13,7 +13,7 @@ pub(crate) mod words;
 
 pub use self::objective::Objective;
 pub use self::target::note;
-pub use self::words::{counted, counts, significant, stands, state_word};
+pub use self::words::{counted, counts, reason_of, significant, stands, state_word};
 
 use carril_types::Failure;
 use clap::Subcommand;

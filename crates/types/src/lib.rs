@@ -21,4 +21,4 @@ pub use run::{
 };
 pub use validation::{Validation, ValidationStatus, ValidationTask};
 pub use value::{Metrics, Object, Value, exact};
-pub use words::{count, near, shell_quoted, verb};
+pub use words::{count, near, shell_quoted, significant, verb};

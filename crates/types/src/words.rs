@@ -45,9 +45,57 @@ pub fn shell_quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Four digits that count, without zeros at the end.
+pub fn significant(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".into();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "inf" } else { "-inf" }.into();
+    }
+    if number == 0.0 {
+        return "0".into();
+    }
+    // Of the number as it is rounded: 0.99996 is 1.
+    let rounded: f64 = format!("{number:.3e}").parse().unwrap_or(number);
+    let exponent = rounded.abs().log10().floor() as i32;
+    if !(-4..7).contains(&exponent) {
+        let text = format!("{rounded:.3e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{exponent}", trimmed(digits));
+    }
+    trimmed(&format!("{number:.*}", usize::try_from(3 - exponent).unwrap_or(0))).to_owned()
+}
+
+fn trimmed(digits: &str) -> &str {
+    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn four_digits_that_count() {
+        for (number, text) in [
+            (0.1, "0.1"),
+            (0.123456, "0.1235"),
+            (0.00012345, "0.0001234"),
+            (0.0000123456, "1.235e-5"),
+            (12345.678, "12346"),
+            (123456789.0, "1.235e8"),
+            (1e-9, "1e-9"),
+            (0.99996, "1"),
+            (99999.6, "100000"),
+            (-2.5, "-2.5"),
+            (100.0, "100"),
+            (0.0, "0"),
+            (f64::NAN, "nan"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(significant(number), text);
+        }
+    }
 
     #[test]
     fn nouns_and_verbs_go_with_their_number() {

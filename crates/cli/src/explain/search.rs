@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::story::Told;
 use super::{duration, lines, shortened_lines, timeline};
 use crate::table::{local_time, own_metrics};
-use crate::tune::{Objective, counted, counts, significant, stands};
+use crate::tune::{Objective, counted, counts, reason_of, significant, stands};
 
 /// Causes of failures that are listed, and trials that are named for each.
 const CAUSES: usize = 6;
@@ -19,7 +19,9 @@ const NAMED: usize = 3;
 pub fn told(experiment: &Experiment, history: &[Metrics], all: bool) -> String {
     let (status, summary) = (experiment.status_word(), &experiment.summary);
     let is_live = status == "running";
-    let took = summary.ended.map(|ended| format!(" after {}", duration(ended - summary.created))).unwrap_or_default();
+    // As the closing lines of `fit()`: since this start.
+    let began = timeline::last_start(history).unwrap_or(summary.created);
+    let took = summary.ended.map(|ended| format!(" after {}", duration(ended - began))).unwrap_or_default();
     let mut text = format!("{} is {status}{took}: {}\n", summary.name, counted(experiment, is_live));
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<10}  {value}\n"));
     let by = [&summary.searcher, &summary.scheduler].into_iter().filter(|word| !word.is_empty());
@@ -60,10 +62,11 @@ pub fn json_of(experiment: &Experiment, history: &[Metrics]) -> Json {
 
 /// How a trial stands, and what it reached.
 pub fn trial_told(experiment: &Experiment, trial: &Trial) -> String {
-    let stands = stands(trial, experiment.status_word() == "running");
-    let why = if trial.reason.is_empty() { String::new() } else { format!(": {}", trial.reason) };
+    let is_live = experiment.status_word() == "running";
+    let (stands, reason) = (stands(trial, is_live), reason_of(experiment, trial, is_live));
+    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let mut text = format!("{} {stands}{why}\n", trial.id);
-    let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<10}  {value}\n"));
+    let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<11}  {value}\n"));
     if trial.made > 0.0 {
         line("made", local_time(trial.made));
     }

@@ -19,6 +19,12 @@ pub fn of_search(experiment: &Experiment, history: &[Metrics]) -> Vec<Told> {
     told
 }
 
+/// When the search was started or resumed last.
+pub fn last_start(history: &[Metrics]) -> Option<f64> {
+    let starts = history.iter().filter(|line| matches!(text(line, "event"), Some(OPENED | RESUMED)));
+    starts.filter_map(|line| number(line, "at")).next_back()
+}
+
 /// A trial, with what happened to its search meanwhile.
 pub fn of_trial(history: &[Metrics], trial: &Trial) -> Vec<Told> {
     let mut told = Vec::new();

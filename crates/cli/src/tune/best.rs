@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::objective::{Objective, Scores};
 use super::target::{Target, note};
-use super::words::{duration, short, significant, state_word};
+use super::words::{duration, reason_of, short, significant, state_word};
 use crate::table::{print_all, table};
 
 #[derive(Args)]
@@ -51,8 +51,9 @@ impl Best {
 
 fn shown(experiment: &Experiment, trial: &Trial, scores: &Scores, value: f64, checkpoint: Option<String>) -> String {
     let goal = &scores.goal;
-    let state = state_word(trial, experiment.status_word() == "running");
-    let why = if trial.reason.is_empty() { String::new() } else { format!(": {}", trial.reason) };
+    let is_live = experiment.status_word() == "running";
+    let (state, reason) = (state_word(trial, is_live), reason_of(experiment, trial, is_live));
+    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let mut rows = vec![
         vec!["  state".to_owned(), format!("{state}{why}")],
         vec!["  iterations".to_owned(), format!("{} in {}", trial.iterations, duration(trial.seconds))],

@@ -11,7 +11,7 @@ use carril_types::{ErrorCode, Failure, Metrics, Value, write_json};
 use clap::{Args, ValueEnum};
 
 use super::target::{Target, note, over_trials};
-use super::words::state_word;
+use super::words::{reason_of, state_word};
 
 #[derive(Args)]
 pub struct Export {
@@ -70,7 +70,7 @@ pub fn trial_rows(experiment: &Experiment) -> Vec<Metrics> {
         .map(|trial| {
             let mut row = Metrics(identity(trial, is_live));
             row.0.extend([
-                ("trial/reason".to_owned(), Value::Text(trial.reason.clone())),
+                ("trial/reason".to_owned(), Value::Text(reason_of(experiment, trial, is_live).to_owned())),
                 ("trial/iterations".to_owned(), Value::Int(trial.iterations as i64)),
                 ("trial/seconds".to_owned(), Value::Float(trial.seconds)),
                 ("trial/checkpoint".to_owned(), optional(&trial.checkpoint)),

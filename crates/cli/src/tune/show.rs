@@ -8,7 +8,7 @@ use super::export::{json_lines, trial_rows};
 use super::objective::{Objective, Scores};
 use super::parameters::{cell, shared_prefix, varying};
 use super::target::{Target, note};
-use super::words::{counted, cut, duration, significant, state_word, trials};
+use super::words::{counted, cut, duration, reason_of, significant, state_word, trials};
 use crate::table::{print_all, table};
 
 /// A reason longer than this is cut; `error.txt` of the trial has it in full.
@@ -78,7 +78,7 @@ fn shown(experiment: &Experiment, scores: Option<&Scores>) -> String {
         row.push(duration(trial.seconds));
         row.extend(scores.map(|scores| scores.values[at].map_or_else(|| "-".into(), significant)));
         row.extend(parameters.iter().map(|parameter| cell(parameter.values[at].as_ref())));
-        row.push(cut(&trial.reason, LONGEST_REASON));
+        row.push(cut(reason_of(experiment, trial, is_live), LONGEST_REASON));
         rows.push(row);
     }
     text.push_str(&table(&rows));

@@ -2,35 +2,10 @@
 
 use carril_store::{Experiment, Trial, TrialState, UNFINISHED};
 use carril_types::Value;
+pub use carril_types::significant;
 
 /// A text longer than this is cut in a cell.
 const LONGEST: usize = 28;
-
-/// Four digits that count, without zeros at the end.
-pub fn significant(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".into();
-    }
-    if number.is_infinite() {
-        return if number > 0.0 { "inf" } else { "-inf" }.into();
-    }
-    if number == 0.0 {
-        return "0".into();
-    }
-    // Of the number as it is rounded: 0.99996 is 1.
-    let rounded: f64 = format!("{number:.3e}").parse().unwrap_or(number);
-    let exponent = rounded.abs().log10().floor() as i32;
-    if !(-4..7).contains(&exponent) {
-        let text = format!("{rounded:.3e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        return format!("{}e{exponent}", trimmed(digits));
-    }
-    trimmed(&format!("{number:.*}", usize::try_from(3 - exponent).unwrap_or(0))).to_owned()
-}
-
-fn trimmed(digits: &str) -> &str {
-    if digits.contains('.') { digits.trim_end_matches('0').trim_end_matches('.') } else { digits }
-}
 
 /// A value in a cell or a label.
 pub fn short(value: &Value) -> String {
@@ -76,6 +51,15 @@ pub fn state_word(trial: &Trial, is_live: bool) -> &'static str {
     if is_live || trial.state.is_over() { trial.state.word() } else { UNFINISHED }
 }
 
+/// Why a trial is in its state. What it waited for when its experiment was cut off is not why it has not ended.
+pub fn reason_of<'a>(experiment: &'a Experiment, trial: &'a Trial, is_live: bool) -> &'a str {
+    match (is_live || trial.state.is_over(), experiment.summary.reason.as_str()) {
+        (true, _) => &trial.reason,
+        (false, "") => "its head was lost",
+        (false, reason) => reason,
+    }
+}
+
 /// The same in a sentence: `is running`, `failed`.
 pub fn stands(trial: &Trial, is_live: bool) -> String {
     match trial.state {
@@ -112,28 +96,6 @@ pub fn trials(count: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn four_digits_that_count() {
-        for (number, text) in [
-            (0.1, "0.1"),
-            (0.123456, "0.1235"),
-            (0.00012345, "0.0001234"),
-            (0.0000123456, "1.235e-5"),
-            (12345.678, "12346"),
-            (123456789.0, "1.235e8"),
-            (1e-9, "1e-9"),
-            (0.99996, "1"),
-            (99999.6, "100000"),
-            (-2.5, "-2.5"),
-            (100.0, "100"),
-            (0.0, "0"),
-            (f64::NAN, "nan"),
-            (f64::NEG_INFINITY, "-inf"),
-        ] {
-            assert_eq!(significant(number), text);
-        }
-    }
 
     #[test]
     fn times_are_told_in_two_units() {

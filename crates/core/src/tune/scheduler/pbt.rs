@@ -272,8 +272,8 @@ impl Pbt {
         }
     }
 
-    fn show(&self, score: Option<Score>) -> f64 {
-        score.map_or(f64::NAN, |score| self.options.target.show(score))
+    fn show(&self, score: Option<Score>) -> String {
+        score.map_or_else(|| "nothing".to_owned(), |score| self.options.target.show(score))
     }
 
     fn leave(&mut self, trial: TrialId) {

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use carril_types::{Metrics, exact};
+use carril_types::{Metrics, exact, significant};
 use serde::{Deserialize, Serialize};
 
 use crate::tune::Mode;
@@ -99,9 +99,9 @@ impl Target {
         format!("no `{}` or no `{}` in the report", self.metric, self.time_attr)
     }
 
-    /// The metric that this score stands for, in the user's sign.
-    pub(super) fn show(&self, score: Score) -> f64 {
-        score.metric(self.mode)
+    /// The metric that this score stands for, in the user's sign, with as many digits as people read.
+    pub(super) fn show(&self, score: Score) -> String {
+        significant(score.metric(self.mode))
     }
 }
 
