@@ -222,9 +222,12 @@ fn id_in(storage: &Storage, lines: &[Metrics]) -> Result<Option<String>, StoreEr
 /// `abcde` of `train_abcde_00003_x=1`.
 fn prefix_in(name: &str) -> Option<&str> {
     let parts: Vec<&str> = name.split('_').collect();
-    let is_id = |part: &str| part.len() == PREFIX && part.chars().all(|one| one.is_ascii_alphanumeric());
+    let is_id = |part: &str| part.len() == PREFIX && part.chars().all(|one| one.is_ascii_hexdigit());
     let is_number = |part: &str| part.len() >= 5 && part.chars().all(|one| one.is_ascii_digit());
-    parts.windows(2).find(|two| is_id(two[0]) && is_number(two[1])).map(|two| two[0])
+    let found = parts.windows(2).position(|two| is_id(two[0]) && is_number(two[1]))?;
+    // An id may be all digits: then the word before it looks like one, and it like a number.
+    let is_next = is_id(parts[found + 1]) && parts.get(found + 2).is_some_and(|part| is_number(part));
+    Some(if is_next { parts[found + 1] } else { parts[found] })
 }
 
 #[cfg(test)]
@@ -264,6 +267,20 @@ mod tests {
             assert_eq!((made.id.as_str(), made.seed, made.made_before), ("abcde0123", u64::MAX, 2), "RECORD-1");
             assert_eq!((made.status.as_str(), made.reason.as_str(), made.ended), ("failed", "no room", Some(9.0)));
             assert_eq!(restore_record(&storage, root.path(), &new).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_search_is_known_by_the_names_of_its_trials() {
+        for (name, prefix) in [
+            ("train_abcde_00003_x=1", Some("abcde")),
+            ("train_24123_00003_3_x=0.5_2026-11-18", Some("24123")),
+            ("faced_24123_00003", Some("24123")),
+            ("24123_00003", Some("24123")),
+            ("train_00003", None),
+            ("notes", None),
+        ] {
+            assert_eq!(prefix_in(name), prefix, "{name}");
         }
     }
 
