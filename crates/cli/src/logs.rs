@@ -1,7 +1,6 @@
 //! `carril logs RUN [--rank N] [--follow]`: of a run, of a trial, or of every trial of a search.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
