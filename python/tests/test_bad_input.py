@@ -124,12 +124,15 @@ CASES = [
         ConfigError,
         lambda storage: fit(storage, run={"storage_path": "hdfs://b/p"}),
     ),
+    Case("a URI without its colon", ConfigError, lambda storage: fit(storage, run={"storage_path": "s3//bucket/runs"})),
+    Case("a URI without its slashes", ConfigError, lambda storage: fit(storage, run={"storage_path": "gs:bucket"})),
+    Case("a URI in capitals", ConfigError, lambda storage: fit(storage, run={"storage_path": "S3://bucket/runs"})),
     Case("a storage path that is a number", ConfigTypeError, lambda storage: fit(storage, run={"storage_path": 3})),
     Case("a run name with a slash", ConfigError, lambda storage: fit(storage, run={"name": "a/b"})),
     Case("a run name that is a number", ConfigTypeError, lambda storage: fit(storage, run={"name": 7})),
     Case("a very long run name", ConfigError, lambda storage: fit(storage, run={"name": "x" * 300})),
     Case("a run name that is taken", RunExistsError, _existing_run),
-    Case("verbose that is no number", ConfigTypeError, lambda storage: RunConfig(verbose="loud")),  # type: ignore[arg-type]
+    Case("verbose that is not a number", ConfigTypeError, lambda storage: RunConfig(verbose="loud")),  # type: ignore[arg-type]
     Case("a hang_timeout of zero", ConfigError, lambda storage: RunConfig(hang_timeout=0)),
     Case("a hang_timeout in words", ConfigTypeError, lambda storage: RunConfig(hang_timeout="soon")),  # type: ignore[arg-type]
     Case("an unknown reduction", ConfigError, lambda storage: RunConfig(metrics_reduce={"loss": "median"})),

@@ -42,7 +42,7 @@ LIBRARIES = {
 
 
 class Counting(Searcher):
-    """A user's own searcher: suggests 0, 1, 2 … and keeps what it is told."""
+    """A user's own searcher: suggests 0, 1, 2 … and keeps what it gets."""
 
     def __init__(self, metric: str | None = "loss", mode: str | None = "min", last: int = 1_000) -> None:
         super().__init__(metric, mode)
@@ -175,8 +175,9 @@ def test_around_a_searcher_of_the_head_the_wrappers_are_of_the_head() -> None:
         (lambda: Repeater(Counting(), 0), "`repeat` of `Repeater` is 0: it must be at least 1"),
         (
             lambda: create_searcher("magic"),
-            "there is no searcher `magic`: it must be one of ax, bayesopt, bohb, gp, hebo",
+            "there is no searcher 'magic': it must be one of ax, bayesopt, bohb, gp, hebo",
         ),
+        (lambda: create_searcher("Optunna"), "\nhint: did you mean 'optuna'?"),
     ],
 )
 def test_what_cannot_be_is_one_error(make: Callable[[], Any], text: str) -> None:
@@ -191,9 +192,9 @@ def test_a_searcher_of_the_head_says_that_it_cannot_be_asked_here() -> None:
         TPESearch().add_evaluated_point({"x": 1}, 1.0)
 
 
-@pytest.mark.parametrize("name", ["random", "variant_generator", "tpe", "gp"])
+@pytest.mark.parametrize("name", ["random", "variant_generator", "tpe", "TPE", "gp"])
 def test_searchers_by_name(name: str) -> None:
-    classes = {"tpe": TPESearch, "gp": GPSearch}
+    classes = {"tpe": TPESearch, "TPE": TPESearch, "gp": GPSearch}
     assert type(create_searcher(name)) is classes.get(name, BasicVariantGenerator)
 
 

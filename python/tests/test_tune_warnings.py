@@ -76,7 +76,7 @@ def test_a_metric_that_is_no_number_is_told_of_by_its_value_and_ends_the_search(
         search(storage, lambda config: {"score": value}, rate=tune.uniform(0, 1), search_alg=TPESearch())
     assert f'{{"score": {json.dumps(value)}}}' in str(error.value)
     [warning] = said()
-    assert json.dumps(value) in warning and "no number" in warning
+    assert json.dumps(value) in warning and "not a number" in warning
 
 
 def test_a_trial_that_waits_for_room_is_pending_for_whoever_looks(storage: Path) -> None:
@@ -119,13 +119,21 @@ def test_a_time_that_no_trial_reports_is_told_of(storage: Path, said: Any) -> No
 
 
 @pytest.mark.parametrize(
-    "stopper",
-    [TrialPlateauStopper("loss"), CombinedStopper(MaximumIterationStopper(3), ExperimentPlateauStopper("loss"))],
+    ("stopper", "rest"),
+    [
+        (TrialPlateauStopper("loss"), "no `loss`, without which `TrialPlateauStopper` stops nothing"),
+        (
+            CombinedStopper(MaximumIterationStopper(3), ExperimentPlateauStopper("scores")),
+            "no `scores`, without which `CombinedStopper` stops nothing; did you mean `score`?",
+        ),
+    ],
 )
-def test_a_metric_that_a_stopper_waits_for_in_vain_is_told_of(storage: Path, said: Any, stopper: Any) -> None:
+def test_a_stopper_s_metric_that_no_trial_reports_is_a_warning(
+    storage: Path, said: Any, stopper: Any, rest: str
+) -> None:
     search(storage, climbs, stop=stopper)
     [warning] = said()
-    assert f"reported `score` and no `loss`, without which `{type(stopper).__name__}` stops nothing" in warning
+    assert f"reported `score` and {rest}" in warning
 
 
 def test_a_metric_that_the_first_report_lacks_is_told_of_at_once_and_ends_the_search(storage: Path, said: Any) -> None:

@@ -221,6 +221,15 @@ fn a_metric_that_is_nearly_right_is_suggested() {
 }
 
 #[test]
+fn a_rule_about_a_field_of_every_report_that_is_nearly_right_is_suggested() {
+    let stop = vec![("training_iterations".to_owned(), 3.0)];
+    let mut world = World::fifo(1, 1, ExperimentOptions { stop, ..ExperimentOptions::default() });
+    world.report(0, 1.0);
+    let Some(ExperimentEnd::Failed(reason)) = world.end else { panic!("{:?}", world.end) };
+    assert!(reason.ends_with("which `stop` is to look at; did you mean `training_iteration`?"), "{reason}");
+}
+
+#[test]
 fn a_rule_stops_a_trial_at_the_report_that_meets_it_and_reports_before_that_need_not_ask() {
     let stop = vec![("training_iteration".to_owned(), 3.0)];
     let mut world = World::fifo(1, 1, ExperimentOptions { stop, ..ExperimentOptions::default() });
@@ -289,7 +298,11 @@ fn a_trial_that_reports_nothing_leaves_it_to_the_others_to_report_the_metric() {
     let mut world = World::fifo(1, 2, metric());
     world.fail(0);
     world.fail(1);
-    assert!(matches!(world.end, Some(ExperimentEnd::Finished(_))), "what failed is told as that: {:?}", world.end);
+    assert!(
+        matches!(world.end, Some(ExperimentEnd::Finished(_))),
+        "what failed is reported as failed: {:?}",
+        world.end
+    );
 }
 
 #[test]

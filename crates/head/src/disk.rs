@@ -455,13 +455,13 @@ fn explain_experiment(error: StoreError, local: &Path) -> Failure {
 }
 
 fn explain(error: StoreError) -> Failure {
-    let cannot_write = matches!(error, StoreError::Io { .. });
-    let failure = Failure::from(error);
-    if cannot_write {
-        failure.hint("RunConfig(storage_path=…) must be a directory that can be written")
-    } else {
-        failure
-    }
+    let StoreError::Io { path, .. } = &error else { return Failure::from(error) };
+    let file = path.ancestors().find(|path| path.is_file());
+    let hint = match file {
+        Some(file) => format!("`{}` is a file: RunConfig(storage_path=…) must be a directory", file.display()),
+        None => "RunConfig(storage_path=…) must be a directory that can be written".to_owned(),
+    };
+    Failure::from(error).hint(hint)
 }
 
 /// A trial's journal is written when there is something to tell: most trials end well, and their experiment says what became of them.

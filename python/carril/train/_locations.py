@@ -1,6 +1,6 @@
 """Where files are: a local path, a URI of an object store, or a path in a file system object of pyarrow or fsspec.
 
-Only names are looked at here; nothing is opened. A location is told apart once, at the user's own line, so that a
+Only names are looked at here; nothing is opened. A location is parsed once, at the user's own line, so that a
 mistake in it is found before anything is started.
 """
 
@@ -43,6 +43,12 @@ def location(path: "str | os.PathLike[str]", what: str) -> str:
         raise ConfigError(
             f"`{what}` is `{text}`, which was a URI before it became a Path", hints=["give a URI as a text"]
         )
+    slip = re.match(rf"({'|'.join(_KINDS)})(?://|:)(?=[^/])(.*)", text)
+    if slip is not None:
+        raise ConfigError(
+            f"`{what}` is `{text}`, which is neither a path nor a URI",
+            hints=[f"did you mean `{slip[1]}://{slip[2]}`?", f"a directory of this name is `./{text}`"],
+        )
     return os.path.abspath(os.path.expanduser(text))
 
 
@@ -64,6 +70,11 @@ def _path_of_file_uri(uri: str, what: str) -> str:
 
 def _checked_uri(uri: str, what: str) -> str:
     scheme, path, query = split_uri(uri)
+    if scheme.lower() in _KINDS and scheme not in _KINDS:
+        raise ConfigError(
+            f"`{what}` is `{uri}`: there is no storage for `{scheme}://`",
+            hints=[f"did you mean `{scheme.lower()}://{path}{query}`?"],
+        )
     if scheme not in _KINDS:
         raise ConfigError(
             f"`{what}` is `{uri}`: there is no storage for `{scheme}://`",

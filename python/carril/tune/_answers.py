@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from carril._internal import spec
+from carril._internal.near import near
 from carril.exceptions import CarrilError, ConfigError
 from carril.train._console_text import users
 from carril.train._locations import is_uri, joined
@@ -77,7 +78,7 @@ class Answers:
 
     @property
     def follows_trials(self) -> bool:
-        """Somebody is told, or asked, about more than how the experiment ended."""
+        """Somebody hears, or is asked, about more than how the experiment ended."""
         return self.wants_reports or self._plan.stopper is not None
 
     def follow(self, run: "Run") -> None:
@@ -316,9 +317,11 @@ class Answers:
         if unseen:
             self._told_unseen = True
             words = ", ".join(f"`{name}`" for name in users(result) if name != "config")
+            close = near(unseen[0], result)
+            meant = f"; did you mean `{close}`?" if close is not None else ""
             self._warn(
                 f"trial {number} reported {words} and no `{unseen[0]}`, without which `{type(stopper).__name__}` "
-                "stops nothing"
+                f"stops nothing{meant}"
             )
 
     def _choose(self, exhausted: bool) -> dict[str, Any]:

@@ -558,11 +558,11 @@ fn words_of(result: &Metrics) -> String {
     names.join(", ")
 }
 
-/// `; did you mean …`, where the user reported something whose name is nearly this one.
+/// `; did you mean …`, where a report has something whose name is nearly this one: by the user, or added to every report.
 fn meant(name: &str, result: &Metrics) -> String {
-    let own = result.0.iter().map(|(name, _)| name.as_str());
-    let own = own.filter(|name| !carril_types::AUTOMATIC_FIELDS.contains(name));
-    near(name, own).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default()
+    near(name, result.0.iter().map(|(name, _)| name.as_str()))
+        .map(|near| format!("; did you mean `{near}`?"))
+        .unwrap_or_default()
 }
 
 /// What was reported under this name, for a message.

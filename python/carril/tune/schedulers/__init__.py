@@ -56,10 +56,10 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
     """
     kind = _BY_NAME.get(scheduler.lower() if isinstance(scheduler, str) else "")
     if kind is None:
-        import difflib
+        from carril._internal.near import near
 
-        close = difflib.get_close_matches(str(scheduler).lower(), _BY_NAME, n=1)
-        hints = [f"did you mean {close[0]!r}?"] if close else []
+        close = near(str(scheduler).lower(), _BY_NAME)
+        hints = [f"did you mean {close!r}?"] if close is not None else []
         raise ConfigError(f"there is no scheduler {scheduler!r}: it must be one of {', '.join(_BY_NAME)}", hints=hints)
     return kind(**_without_unknown(kind, kwargs))
 

@@ -59,9 +59,16 @@ def create_searcher(search_alg: str, **kwargs: "Any") -> "Any":
 
     from carril.exceptions import ConfigError
 
-    if search_alg not in _SEARCHERS:
-        raise ConfigError(f"there is no searcher `{search_alg}`: it must be one of {', '.join(sorted(_SEARCHERS))}")
-    module, name = _SEARCHERS[search_alg]
+    found = _SEARCHERS.get(str(search_alg).lower())
+    if found is None:
+        from carril._internal.near import near
+
+        close = near(str(search_alg).lower(), _SEARCHERS)
+        raise ConfigError(
+            f"there is no searcher {search_alg!r}: it must be one of {', '.join(sorted(_SEARCHERS))}",
+            hints=[f"did you mean {close!r}?"] if close is not None else [],
+        )
+    module, name = found
     return getattr(importlib.import_module(f"carril.tune.search.{module}"), name)(**kwargs)
 
 

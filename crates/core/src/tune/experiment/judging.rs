@@ -20,8 +20,8 @@ impl Experiment {
         one.reported_config = None;
         let running = one.state == State::Running;
         if !running {
-            // A function that goes on after it was told to stop is told again.
-            return self.decide(trial, number, Verdict::Stop, "it was told to stop".to_owned(), out);
+            // A function that reports after its last verdict gets the same one again.
+            return self.decide(trial, number, Verdict::Stop, "it was stopped before".to_owned(), out);
         }
         if let Some(missing) = self.missing(trial, number) {
             return self.end_by(ExperimentEnd::Failed(missing), out);
@@ -51,7 +51,7 @@ impl Experiment {
         } else if !self.trial(trial).has_metric && !self.told_missing {
             self.told_missing = true;
             let text = match value {
-                Some(value) => format!("{}, which is no number: the search is about it", shown(&metric, value)),
+                Some(value) => format!("{}, which is not a number: the search is about it", shown(&metric, value)),
                 None => {
                     let meant = meant(&metric, result);
                     format!("{} and no `{metric}`, which the search is about{meant}", words_of(result))
@@ -79,9 +79,10 @@ impl Experiment {
         let unseen = |name: &String| Some(name) != metric && result.find(name).is_none();
         let Some(name) = scheduler.looks_at().into_iter().find(unseen).filter(|_| !self.told_unseen) else { return };
         out.push(ExperimentCommand::Warn(format!(
-            "trial {} reported {} and no `{name}`, without which the scheduler decides nothing",
+            "trial {} reported {} and no `{name}`, without which the scheduler decides nothing{}",
             trial.0,
-            words_of(result)
+            words_of(result),
+            meant(&name, result)
         )));
         self.told_unseen = true;
     }
