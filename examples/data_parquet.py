@@ -35,13 +35,14 @@ def scaled(batch: dict) -> dict:
 
 def learn(config: dict) -> None:
     context = train.get_context()
-    model = prepare_model(nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1)))
+    network = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 1))
+    model = prepare_model(network)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     epoch, rows = 0, [0] * EPOCHS
     checkpoint = train.get_checkpoint()
     if checkpoint is not None:
         kept = checkpoint.to_dict()
-        model.module.load_state_dict(kept["model"])
+        network.load_state_dict(kept["model"])
         epoch, rows = kept["epoch"], kept["rows"]
 
     shard = train.get_dataset_shard("train")
@@ -55,17 +56,17 @@ def learn(config: dict) -> None:
             torch.distributed.all_reduce(both)
             rows[epoch] += int(both)
             if step % 10 == 9:
-                save(model, epoch, rows, loss)
+                save(network, epoch, rows, loss)
             if checkpoint is None and epoch == 1 and step == 24 and context.get_world_rank() == 1:
                 raise RuntimeError("this worker fails once, in the middle of the second epoch")
         epoch += 1
-        save(model, epoch, rows, loss)
+        save(network, epoch, rows, loss)
 
 
-def save(model: nn.Module, epoch: int, rows: list[int], loss: torch.Tensor) -> None:
+def save(network: nn.Module, epoch: int, rows: list[int], loss: torch.Tensor) -> None:
     checkpoint = None
     if train.get_context().get_world_rank() == 0:
-        checkpoint = train.Checkpoint.from_dict({"model": model.module.state_dict(), "epoch": epoch, "rows": rows})
+        checkpoint = train.Checkpoint.from_dict({"model": network.state_dict(), "epoch": epoch, "rows": rows})
     train.report({"epoch": epoch, "loss": loss.item()}, checkpoint=checkpoint)
 
 

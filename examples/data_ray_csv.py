@@ -42,7 +42,8 @@ def train_loop_per_worker(config: dict) -> None:
     torch.manual_seed(0)
     train_shard = session.get_dataset_shard("train")
     validation_shard = session.get_dataset_shard("validation")
-    model = prepare_model(nn.Sequential(nn.Linear(len(FEATURES), 32), nn.ReLU(), nn.Linear(32, KINDS)))
+    network = nn.Sequential(nn.Linear(len(FEATURES), 32), nn.ReLU(), nn.Linear(32, KINDS))
+    model = prepare_model(network)
     loss_function = nn.CrossEntropyLoss()
     optimizer = torch.optim.Adam(model.parameters(), lr=config["lr"])
 
@@ -71,7 +72,7 @@ def train_loop_per_worker(config: dict) -> None:
         metrics = {"epoch": epoch, "accuracy": correct / total, "validated": total, "trained": trained}
 
         with tempfile.TemporaryDirectory() as directory:
-            torch.save(model.module.state_dict(), os.path.join(directory, "model.pt"))
+            torch.save(network.state_dict(), os.path.join(directory, "model.pt"))
             session.report(metrics, checkpoint=Checkpoint.from_directory(directory))
 
 

@@ -48,7 +48,8 @@ def train_digits(config: dict) -> None:
     loader = prepare_data_loader(DataLoader(learned, batch_size=32, shuffle=True))
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"], momentum=0.9)
     for epoch in range(config["epochs"]):
-        loader.sampler.set_epoch(epoch)
+        if train.get_context().get_world_size() > 1:
+            loader.sampler.set_epoch(epoch)
         for images, labels in loader:
             loss = nn.functional.cross_entropy(model(images), labels)
             optimizer.zero_grad()

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OURS = ("carril ", "python ")
-# How the run of each piece of Python is told to have ended, and what the piece prints itself after that.
+# What the closing line of each piece of Python has, and what the piece prints itself after that.
 PRINTED = (
     (r" finished: 5 reports in ", r"(?m)^32\.0 /"),
     (r" finished: 5 reports, 5 checkpoints in ", r"(?m)^loss 0\.\d+, weights OrderedDict"),
@@ -57,6 +57,14 @@ def test_a_piece_of_python_runs_as_a_script(number: int, tmp_path: Path) -> None
     assert re.search(ended, output), output
     # The line that the snippet prints itself comes after the closing table.
     assert re.search(printed, output.rpartition("tensorboard --logdir")[2]), output
+
+
+def test_the_piece_with_pytorch_runs_with_one_worker_too(tmp_path: Path) -> None:
+    piece = next(piece for piece in snippets("python") if "prepare_model" in piece)
+    script = tmp_path / "snippet.py"
+    script.write_text(piece.replace("num_workers=2", "num_workers=1"))
+    assert script.read_text() != piece
+    assert "weights OrderedDict" in run([sys.executable, str(script)], tmp_path, tmp_path)
 
 
 def test_every_command_is_one_that_runs(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class Run:
         )
 
     def end(self, driver: subprocess.Popen[str]) -> tuple[float, int, str]:
-        """The accuracy, the number of epochs, and what was told on the way."""
+        """The accuracy, the number of epochs, and what was printed on the way."""
         printed, told = driver.communicate(timeout=DEADLINE_S)
         assert driver.returncode == 0, told
         line = LAST_LINE.fullmatch(printed.strip())
