@@ -1,9 +1,11 @@
-"""What is wrong with data is told once, clearly, and by an error of ours: which file, which place, which columns."""
+"""What is wrong with data is one clear error of ours: which file, which place, which columns."""
 
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,7 +84,7 @@ def test_arguments_of_the_wrong_type(tmp_path: Path, read: Callable[..., data.Da
     assert f"`{name}` wants paths, and one of them is 5" in told(ConfigTypeError, lambda: read(["a", 5]))
     (tmp_path / "a").write_text("a")
     unknown = told(ConfigTypeError, lambda: read(tmp_path / "a", colums=["a"]))
-    assert f"`{name}` knows no `colums`" in unknown and "`include_paths`" in unknown
+    assert f"`{name}` has no option `colums`" in unknown and "`include_paths`" in unknown
     for other in ("dir", ["year"], False, pds.partitioning(pa.schema([("year", pa.int64())]))):
         text = told(ConfigError, lambda other=other: read(tmp_path / "a", partitioning=other))
         assert f"`{name}` was given `partitioning=" in text and '`"hive"`' in text
@@ -117,11 +119,11 @@ def test_arguments_that_mean_something_else(tmp_path: Path) -> None:
     wrong: list[tuple[type[CarrilError], Callable[[], object], str]] = [
         (NotAvailableError, lambda: ds.filter(expr="id > 1"), "expressions are not built yet\nhint: give a function of a"),
         (NotAvailableError, lambda: ds.filter("id > 1"), "`filter('id > 1')`: expressions are not built yet"),  # type: ignore[arg-type]
-        (ConfigError, lambda: ds.iter_batches(local_shuffle_buffer_size=-2), "`local_shuffle_buffer_size=-2` is no number"),
+        (ConfigError, lambda: ds.iter_batches(local_shuffle_buffer_size=-2), "`local_shuffle_buffer_size=-2` is not a number"),
         (ConfigError, lambda: ds.iter_torch_batches(local_shuffle_buffer_size=1.5), "`local_shuffle_buffer_size=1.5` is no"),  # type: ignore[arg-type]
         (ConfigTypeError, lambda: data.read_images(tmp_path, size=32), "wants `size` as a height and a width, not 32"),  # type: ignore[arg-type]
-        (ConfigError, lambda: data.read_images(tmp_path, size=(0, 3)), "`size=(0, 3)` is no number of pixels"),
-        (ConfigError, lambda: data.read_images(tmp_path, mode="XYZ"), "knows no `mode='XYZ'`\nhint: it knows `L`, `LA`, `RGB`"),
+        (ConfigError, lambda: data.read_images(tmp_path, size=(0, 3)), "`size=(0, 3)` is not a number of pixels"),
+        (ConfigError, lambda: data.read_images(tmp_path, mode="XYZ"), "has no `mode='XYZ'`\nhint: use one of `L`, `LA`, `RGB`"),
         (ConfigError, lambda: data.from_pandas(frame), "there would be two columns `a`"),
         (ConfigTypeError, lambda: data.from_pandas({"a": [1]}), "`from_pandas` wants a data frame or a list of them, not dict"),  # type: ignore[arg-type]
         (ConfigTypeError, lambda: data.from_numpy([1, 2]), "wants an array or a list of arrays, and was given 1\nhint: `from_items`"),  # type: ignore[list-item]
@@ -448,3 +450,16 @@ def test_processes_of_functions_end_without_a_word_when_nobody_reads_any_more(en
     _, told = process.communicate(timeout=60)
     assert "_serve" not in told and "BrokenPipeError" not in told
     assert told == "" if ends != "interrupt" else "KeyboardInterrupt" in told
+
+
+def test_a_method_that_is_missing_reads_as_an_attribute_error() -> None:
+    ds = data.range(3)
+    assert not hasattr(ds, "write_numpy")
+    with pytest.raises(NotAvailableError) as raised:
+        ds.write_numpy("x")
+    text = "".join(traceback.format_exception_only(raised.value))
+    assert text.startswith("AttributeError: `Dataset.write_numpy` is not built yet\nhint: "), text
+    assert repr(raised.value) == "AttributeError('`Dataset.write_numpy` is not built yet')"
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert isinstance(again, AttributeError) and type(again) is type(raised.value)
+    assert (str(again), again.hints, again.code) == (str(raised.value), raised.value.hints, raised.value.code)

@@ -30,7 +30,21 @@ _ROUNDING = 1e-6
 
 
 class _MissingMethodError(NotAvailableError, AttributeError):
-    """`hasattr` says no."""
+    """`hasattr` says no. Tracebacks call it what it is for Python: the name of this class says nothing to a user."""
+
+    __module__ = "builtins"
+    __qualname__ = "AttributeError"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its name it would be found as Python's own.
+        return _missing_method, (self.message, self.hints)
+
+
+_MissingMethodError.__name__ = "AttributeError"
+
+
+def _missing_method(message: str, hints: list[str]) -> _MissingMethodError:
+    return _MissingMethodError(message, hints=hints)
 
 
 class Dataset(DataIterator):
@@ -582,7 +596,7 @@ class Dataset(DataIterator):
 
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
-            raise _MissingMethodError(f"`Dataset.{name}` is not built yet", hints=[METHODS[name]])
+            raise _missing_method(f"`Dataset.{name}` is not built yet", [METHODS[name]])
         raise AttributeError(f"a data set has no `{name}`")
 
     def __len__(self) -> int:
