@@ -20,7 +20,7 @@ def loop(config: dict) -> dict:
     begin = time.perf_counter()
     train.report({"step": 0}, checkpoint=train.Checkpoint.from_directory(config["source"]))
     returned = time.perf_counter() - begin
-    # A checkpoint that is told here has its manifest, and both are flushed.
+    # A checkpoint that is reported here has its manifest, and both are flushed.
     assert len(train.get_all_reported_checkpoints()) == 1
     return {"returned_s": returned, "seconds": time.perf_counter() - begin}
 

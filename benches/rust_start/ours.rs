@@ -53,7 +53,7 @@ fn first_report() -> std::io::Result<f64> {
     let mut line = String::new();
     BufReader::new(driver.stdout.take().expect("it is piped")).read_line(&mut line)?;
     let took = began.elapsed().as_secs_f64();
-    assert!(driver.wait()?.success() && line == "reported\n", "the driver has told of its first report");
+    assert!(driver.wait()?.success() && line == "reported\n", "the driver has printed its first report");
     Ok(took)
 }
 

@@ -151,7 +151,7 @@ def _temporary_entries() -> set[str]:
 
 
 class _Before(NamedTuple):
-    """What was there when a test began: an earlier test's leftovers are told once, after that test."""
+    """What was there when a test began: an earlier test's leftovers are reported once, after that test."""
 
     processes: set[int]
     segments: set[str]

@@ -113,7 +113,7 @@ def set_variables(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) ->
 
 @pytest.fixture(name="proxied")
 def proxied_fixture(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FaultyProxy]]:
-    """Makes a proxy before the server, and a head that knows no other way to it. Its arguments are the proxy's."""
+    """Makes a proxy before the server, and a head that has no other way to it. Its arguments are the proxy's."""
     import carril
 
     proxies = []

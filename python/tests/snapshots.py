@@ -1,7 +1,7 @@
 """Texts that are compared whole with files in `snapshots/`, so that a change of any message is seen and read.
 
 What differs from run to run (paths, times, process ids, the host) is replaced by a word first. With UPDATE_SNAPSHOTS=1
-in the environment the files are written anew; read them then as a user would.
+in the environment the files are rewritten; read them then as a user would.
 """
 
 import os

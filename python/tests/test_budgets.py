@@ -1,4 +1,4 @@
-"""How many failures a run survives, whose they are, and that each is told: on the console, in the journal, in `Result`."""
+"""How many failures a run survives, whose they are, and that each is reported: on the console, in the journal, in `Result`."""
 
 import json
 import subprocess

@@ -24,7 +24,7 @@ COUNT = 50_000 if os.environ.get("CARRIL_LONG") else 5_000
 
 
 class Recorder(UserCallback):
-    """Keeps every call in order; raises in the one it is told to."""
+    """Keeps every call in order; raises in the one that was chosen."""
 
     def __init__(self, fails_in: str = "", calls: list[tuple[str, Any]] | None = None) -> None:
         self.calls: list[tuple[str, Any]] = [] if calls is None else calls

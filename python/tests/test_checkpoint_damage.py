@@ -1,7 +1,7 @@
 """Damage to checkpoints that were kept: `latest` is the newest that verifies; one that does not is named, set aside and
 passed over, and is loaded by nobody.
 
-The run in question failed after its third checkpoint; something happens to its files; `fit()` goes on with it.
+The run in question failed after its third checkpoint; something happens to its files; `fit()` resumes it.
 """
 
 import shutil

@@ -142,7 +142,7 @@ def mistakes() -> list[Mistake]:
 
 
 def told(mistake: Mistake, storage: Path, name: str) -> str:
-    """What the worker was told; afterwards its run goes on and keeps a checkpoint."""
+    """What the worker saw; afterwards its run goes on and keeps a checkpoint."""
     do = mistake.do
 
     def function(config: dict[str, Any]) -> str:

@@ -315,7 +315,7 @@ def test_what_a_person_sees() -> None:
 def test_bad_input_is_told_at_once(tmp_path: Any) -> None:
     with pytest.raises(CarrilError, match="nothing"):
         data.read_parquet(str(tmp_path / "missing.parquet"))
-    with pytest.raises(CarrilError, match="`batch_format='rows'`"):
+    with pytest.raises(CarrilError, match="unknown `batch_format` 'rows'"):
         data.range(3).iter_batches(batch_format="rows")
     with pytest.raises(ValueError, match="the data set is empty"):
         data.from_items([]).take_batch()
@@ -324,19 +324,22 @@ def test_bad_input_is_told_at_once(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("told", "wrong"),
     [
-        ("`batch_size=0` is no number of rows", lambda ds: ds.iter_batches(batch_size=0)),
-        ("`batch_size=0` is no number of rows", lambda ds: ds.map_batches(lambda batch: batch, batch_size=0)),
-        ("`batch_size='all'` is no number of rows", lambda ds: ds.map_batches(lambda batch: batch, batch_size="all")),
-        ("`limit(-1)` is no number of rows", lambda ds: ds.limit(-1)),
-        ("`limit(2.5)` is no number of rows", lambda ds: ds.limit(2.5)),
-        ("`repartition(0)` is no number of blocks", lambda ds: ds.repartition(0)),
+        ("`batch_size=0` is not a number of rows", lambda ds: ds.iter_batches(batch_size=0)),
+        ("`batch_size=0` is not a number of rows", lambda ds: ds.map_batches(lambda batch: batch, batch_size=0)),
+        (
+            "`batch_size='all'` is not a number of rows",
+            lambda ds: ds.map_batches(lambda batch: batch, batch_size="all"),
+        ),
+        ("`limit(-1)` is not a number of rows", lambda ds: ds.limit(-1)),
+        ("`limit(2.5)` is not a number of rows", lambda ds: ds.limit(2.5)),
+        ("`repartition(0)` is not a number of blocks", lambda ds: ds.repartition(0)),
         ("`target_num_rows_per_block=-1` is no", lambda ds: ds.repartition(target_num_rows_per_block=-1)),
-        ("`split(0)` is no number of parts", lambda ds: ds.split(0)),
-        ("`streaming_split('two')` is no number of parts", lambda ds: ds.streaming_split("two")),
-        ("`range(True)` is no number of rows", lambda ds: data.range(True)),
+        ("`split(0)` is not a number of parts", lambda ds: ds.split(0)),
+        ("`streaming_split('two')` is not a number of parts", lambda ds: ds.streaming_split("two")),
+        ("`range(True)` is not a number of rows", lambda ds: data.range(True)),
         ("`seed=-1` is no seed", lambda ds: ds.random_shuffle(seed=-1)),
         ("`seed=1.5` is no seed", lambda ds: ds.iter_batches(local_shuffle_seed=1.5)),
-        ("`concurrency=0` is no number of", lambda ds: ds.map_batches(lambda batch: batch, concurrency=0)),
+        ("`concurrency=0` is not a number of", lambda ds: ds.map_batches(lambda batch: batch, concurrency=0)),
         ("`seed='a'` is no seed", lambda ds: ds.train_test_split(0.5, shuffle=True, seed="a")),
     ],
 )

@@ -160,7 +160,7 @@ def test_samples_of_tar_files(tmp_path: Path, ending: str) -> None:
 def test_samples_that_are_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     write_tar(path, [("0.cls", b"7"), ("1.cls", b"seven")])
-    with pytest.raises(StorageError, match=r"at member `1\.cls`: `seven` is no number"):
+    with pytest.raises(StorageError, match=r"at member `1\.cls`: `seven` is not a number"):
         data.read_webdataset(path).take_all()
     write_tar(path, [("0.png", b"no picture")])
     with pytest.raises(StorageError, match=r"at member `0\.png`"):

@@ -244,5 +244,5 @@ def test_wrong_arguments(tmp_path: Path) -> None:
     _noise(np.random.default_rng(8), 6, 5).save(tmp_path / "a.png")
     with pytest.raises(ConfigError, match="`size"):
         data.read_images(str(tmp_path), size=(0, 5))
-    with pytest.raises(CarrilError, match=r"knows no `mode='CMYK'`\nhint: it knows `L`, `LA`, `RGB`"):
+    with pytest.raises(CarrilError, match=r"has no `mode='CMYK'`\nhint: use one of `L`, `LA`, `RGB`"):
         data.read_images(str(tmp_path), mode="CMYK")

@@ -22,7 +22,7 @@ def together(ds: data.Dataset) -> dict[str, list[Any]]:
         "a batch": ds,
         "two batches": ds.map_batches(lambda batch: batch, batch_size=4),
         "held": ds.materialize(),
-        "cut anew": ds.repartition(2),
+        "cut again": ds.repartition(2),
         "a union": ds.limit(3).union(data.range(0).map(lambda row: row), ds.materialize().split_at_indices([3])[1]),
     }
     results = {name: next(iter(way.iter_batches(batch_size=6))) for name, way in ways.items()}

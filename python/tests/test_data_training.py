@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("head")
 
 
 def ledger() -> Any:
-    """A function that reads `epochs` passes, saves every `every` batches, and dies as it is told."""
+    """A function that reads `epochs` passes, saves every `every` batches, and dies as it was asked to."""
 
     def function(config: dict[str, Any]) -> None:
         import json

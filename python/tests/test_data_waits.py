@@ -1,4 +1,4 @@
-"""Ranks that do not read a data set whose rows nobody counted: whoever waits for them is told who is missing, and waits no longer than it must."""
+"""Ranks that do not read a data set whose rows nobody counted: whoever waits for them learns who is missing, and waits no longer than it must."""
 
 from typing import Any
 

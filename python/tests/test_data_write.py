@@ -308,7 +308,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         rows.write_parquet(tmp_path / "new", try_create_dir=False)
     with pytest.raises(ConfigError, match="compression `lzo`"):
         rows.write_parquet(tmp_path / "new", compression="lzo")
-    with pytest.raises(ConfigTypeError, match="`write_parquet` knows no `compresion`"):
+    with pytest.raises(ConfigTypeError, match="`write_parquet` has no option `compresion`"):
         rows.write_parquet(tmp_path / "new", compresion="zstd")
     with pytest.raises(ConfigError, match="`min_rows_per_file=0`"):
         rows.write_parquet(tmp_path / "new", min_rows_per_file=0)

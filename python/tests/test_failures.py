@@ -1,4 +1,4 @@
-"""How a failed run is told: the headline with rank, type, text and the user's own line, and the exceptions themselves."""
+"""How a failed run is reported: the headline with rank, type, text and the user's own line, and the exceptions themselves."""
 
 import json
 import pickle

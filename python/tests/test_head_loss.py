@@ -243,7 +243,7 @@ def test_the_budget_is_one_for_workers_and_heads_and_lasts_over_all_heads(storag
     assert "`max_infrastructure_failures=2` is used up" in str(caught.value)
     assert "once too often" in (running.run / "error.txt").read_text()
     first_head.is_gone()
-    # The head that told so is there for the next run, which goes on with a new budget.
+    # The head that told so is there for the next run, which resumes with a new budget.
     running.go.touch()
     again = Running(storage, "run", max_infrastructure_failures=0)
     assert again.thread.finish().return_value == WAITS_AT

@@ -275,4 +275,4 @@ def test_a_function_that_waits_in_a_call_of_the_system_can_clean_up(scripts: Scr
     script.wait_for("worker up")
     script.send(signal.SIGINT)
     assert script.finish() == 0, script.output
-    assert (scripts.directory / "cleaned").exists(), "the call ends when the function is told to go"
+    assert (scripts.directory / "cleaned").exists(), "the call ends when the function has to end"

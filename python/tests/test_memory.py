@@ -1,4 +1,4 @@
-"""A rank that the kernel ends for its memory is told from one that somebody killed: in a real cgroup with a real limit.
+"""A rank that the kernel ends for its memory is distinguished from one that somebody killed: in a real cgroup with a real limit.
 
 It counts as the function's own fault, and is survived like any other. With CARRIL_LONG that is tried in each place
 where a rank can be, with a model whose weights must come out the same.

@@ -115,7 +115,7 @@ def test_a_run_that_lost_its_head_once_too_often_is_told_and_its_name_is_gone_on
     assert json.loads((storage / "cut" / "run.json").read_text())["status"] == "failed"
     assert "the head was lost" in (storage / "cut" / "error.txt").read_text()
     result = fit(reports(), storage, workers=1, name="cut")
-    assert result.path == str(storage / "cut"), "the same directory is gone on with"
+    assert result.path == str(storage / "cut"), "the run resumes in the same directory"
 
 
 def test_a_directory_of_something_else_is_not_taken_and_an_empty_one_is(storage: Path) -> None:

@@ -97,7 +97,7 @@ def test_large_output_is_kept_whole_and_shown_to_its_end(scripts: Scripts) -> No
         assert len(lines) == 100_001
         assert lines[-2].startswith("099999 ")
         seen = shown(output, rank)
-        # A driver that cannot keep up is told how much it has missed; what it shows is never cut.
+        # A driver that cannot keep up learns how much it has missed; what it shows is never cut.
         assert seen[-1] == "the end" or "were not shown" in output
         assert all(re.fullmatch(r"\d{6} x{60}|the end", line) for line in seen)
 

@@ -1,4 +1,4 @@
-"""`carril resume RUN`: the command that began a run is run again where it was run, and goes on with that very run."""
+"""`carril resume RUN`: the command that began a run is run again where it was run, and resumes that very run."""
 
 import json
 import os
@@ -197,7 +197,7 @@ def test_among_several_runs_of_one_script_the_one_that_is_meant_goes_on(scripts:
     ran = [line.removeprefix("ran=").split() for line in again.output.splitlines() if line.startswith("ran=")]
     assert [value for _, value in ran] == ["None", "None", "anew", "1", "anew"]
     assert [name == run.name for name, _ in ran] == [False, False, False, True, False]
-    # The others were begun anew, under names of their own.
+    # The others were started again, under names of their own.
     assert len(runs_of(scripts.storage)) == len(before) + 3
 
 

@@ -259,7 +259,7 @@ def test_a_disk_that_holds_many_is_not_worth_a_word(disk: Disk, capsys: pytest.C
 def test_a_full_disk_costs_the_checkpoints_that_do_not_fit_and_nothing_else(
     disk: Disk, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """All are to be kept, and there is room for a few: it is told, and what fitted is whole."""
+    """All are to be kept, and there is room for a few: it is reported, and what fitted is whole."""
     config = {"bytes": disk.free // 4, "count": 8, "mode": "SYNC", "disk": str(disk.mount)}
 
     def function(config: dict[str, Any]) -> list[str]:

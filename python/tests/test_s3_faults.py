@@ -1,5 +1,5 @@
 """Trouble between us and S3: answers of 503, resets, cut transfers, slowness, darkness, refusals. No run fails for
-what passes, nothing that was kept is lost, and what stays wrong is told once and clearly.
+what passes, nothing that was kept is lost, and what stays wrong is reported once and clearly.
 
 Every test asserts that its faults fired: the proxy counts them.
 """

@@ -148,7 +148,7 @@ def test_the_best_is_the_best_last_result_whatever_comes() -> None:
     assert after(2, "running", float("nan")) == 0
     assert after(2, "terminated", 0.6) == 2
     assert after(0, "running", float("nan")) == 2
-    assert after(2, "running", 0.1) == 1, "a trial that is run again starts anew"
+    assert after(2, "running", 0.1) == 1, "a trial that is run again starts over"
     assert [trial.number for trial in trials.shown(5, by_metric=True)][:2] == [1, 2]
 
 

@@ -62,7 +62,7 @@ OBSERVED: dict[str, Callable[[Any], int]] = {
     "optuna": lambda searcher: sum(trial.state.name == "COMPLETE" for trial in searcher._study.trials),
     "zoopt": lambda searcher: searcher._optimizer.complete_num,
 }
-# The others draw from generators of their own in a model that is fitted anew.
+# The others draw from generators of their own in a model that is refitted.
 REPEATABLE = {"bayesopt", "bohb", "hyperopt", "nevergrad", "optuna", "zoopt"}
 
 

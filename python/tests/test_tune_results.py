@@ -338,7 +338,7 @@ def test_a_metric_that_no_trial_reports_is_an_error_that_names_the_ones_there_ar
         "no trial has reported the metric `accurracy`; there are `accuracy`, `eval/accuracy`, `loss`, `word`\n"
         "hint: did you mean `accuracy`?"
     )
-    with pytest.raises(NotFoundError, match="no trial can be judged by `word`: it is 'a', which is no number"):
+    with pytest.raises(NotFoundError, match="no trial can be judged by `word`: it is 'a', which is not a number"):
         grid.get_best_result("word")
     assert best(grid, "eval/accuracy", "max") == 2
     assert best(grid, "eval/accuracy", "min") == 0, "the last value of a metric need not be in the last result"

@@ -1,6 +1,6 @@
 """Workers and the process that they are forked from: what they have of the driver's, and what they must not share.
 
-Also the other way: where a fork cannot serve, the worker is started plainly, it works the same, and the reason is told.
+Also the other way: where a fork cannot serve, the worker is started plainly, it works the same, and the reason is reported.
 """
 
 import json

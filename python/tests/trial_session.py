@@ -1,4 +1,4 @@
-"""A stand-in for the session of a trial: it writes down what it is told, and answers with the verdicts that it was given.
+"""A stand-in for the session of a trial: it writes down its calls, and answers with the verdicts that it was given.
 
 Checkpoints are copied as they come, as a real session does.
 """

@@ -62,7 +62,9 @@ impl<'a> Follower<'a> {
                 Some(told) => told?,
             };
             let Some(kind) = told else {
-                return ended.ok_or_else(|| Failure::new(ErrorCode::Internal, "the head has told no end"));
+                return ended.ok_or_else(|| {
+                    Failure::new(ErrorCode::Internal, "the head closed the event stream before the run ended")
+                });
             };
             if let Kind::Ended(last) = kind {
                 ended = Some(last);

@@ -367,7 +367,7 @@ pub(crate) fn error_of(ended: &v1::RunEnded, follower: &Follower) -> Option<Erro
     }
     if follower.interrupts > 0 {
         return Some(
-            Error::interrupted("interrupted: the run was stopped").hint("`fit` with the same name goes on with it"),
+            Error::interrupted("interrupted: the run was stopped").hint("`fit` with the same name resumes it"),
         );
     }
     let failure: Option<Failure> = ended.failure.clone().map(Into::into);

@@ -25,7 +25,7 @@ fn main() {
     match arguments[..] {
         ["search", seeds] => match seeds.parse() {
             Ok(seeds) => search(seeds),
-            Err(error) => refuse(&format!("`{seeds}` is no number of seeds: {error}")),
+            Err(error) => refuse(&format!("`{seeds}` is not a number of seeds: {error}")),
         },
         ["loss", wanted] => match PROBLEMS.iter().find(|(name, _)| *name == wanted) {
             Some((_, problem)) => answer(&problem()),

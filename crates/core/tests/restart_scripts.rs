@@ -201,9 +201,9 @@ fn a_preempted_run_ends_with_the_checkpoint_that_it_was_asked_for() {
     script.report(0, 0, Some(Saving::Sync));
     let commands = script.preempts();
     assert!(commands.iter().any(|command| matches!(command, Command::AskForCheckpoint { .. })), "{commands:?}");
-    assert_eq!(script.preempts(), [], "it is told once");
+    assert_eq!(script.preempts(), [], "the workers are warned once");
     script.report(1, 0, None);
-    assert!(!stops(&script.commits(1)), "PREEMPT-1: that one was reported before rank 0 was told");
+    assert!(!stops(&script.commits(1)), "PREEMPT-1: that one was reported before rank 0 was warned");
     script.report(0, 1, Some(Saving::Last));
     script.report(1, 1, None);
     let wait = Event::WorkerWaits { rank: Rank(0), kind: WaitKind::Preempted, sequence: 1, payload: Vec::new() };

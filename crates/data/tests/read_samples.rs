@@ -125,7 +125,7 @@ fn web_datasets() {
     assert_eq!(rows[1..], ["d/1|330a", "d/2|34"].map(from_file));
     let path = directory.write("b.tar", tar_of(&[("1.cls", b"cat")]));
     let told = error(json!({ "format": "webdataset", "paths": [path] }));
-    assert!(told.contains("b.tar` at member `1.cls`: `cat` is no number"), "{told}");
+    assert!(told.contains("b.tar` at member `1.cls`: `cat` is not a number"), "{told}");
     let path = directory.write("c.tar", &bytes[..700]);
     assert!(error(json!({ "format": "webdataset", "paths": [path] })).contains("c.tar"));
 }

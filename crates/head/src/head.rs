@@ -600,7 +600,7 @@ impl Head {
             for next in waiting {
                 self.after(&next);
             }
-            let lost = || Failure::new(ErrorCode::Internal, "the check has told nothing");
+            let lost = || Failure::new(ErrorCode::Internal, "the check reported nothing");
             return self.on_check_ended(&of, outcome.ok_or_else(lost));
         }
         if let Some(check) = run.check_of().filter(|_| !self.ended.contains(id)) {

@@ -354,7 +354,7 @@ impl Run {
     /// A rank that the group does not have: this head and that agent do not mean the same group.
     fn refuse_rank(&mut self, node: &v1::Node, rank: u32, outside: &mut dyn Outside) {
         let (name, world) = (&node.id, self.spec.num_workers);
-        let message = format!("node `{name}` told of rank {rank}, and the run has {world} workers");
+        let message = format!("node `{name}` reported rank {rank}, and the run has {world} workers");
         let failure = Failure::new(ErrorCode::Internal, message)
             .hint("this is a bug in carril: please report it with the run's `journal` directory");
         self.decide(Event::Broken(failure), outside);

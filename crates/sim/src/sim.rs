@@ -232,8 +232,8 @@ impl Sim {
             Received::Anew => {
                 let lost = std::mem::replace(&mut link.node, NodeId::new(format!("node{place}#{agent_life}")));
                 let received = link.link.receive(frame);
-                self.kernel.note(format!("head: {lost} began anew"));
-                self.with_head(life, |head| head.on_node_lost(&lost, "its agent began anew"));
+                self.kernel.note(format!("head: {lost} restarted"));
+                self.with_head(life, |head| head.on_node_lost(&lost, "its agent restarted"));
                 received
             }
             received => received,

@@ -25,7 +25,7 @@ fn the_seeds_meet_what_they_are_there_for() {
         "is killed at place",
         "its lease is over",
         "is left half-way",
-        "began anew",
+        " restarted",
     ] {
         assert!(traces.iter().any(|trace| trace.contains(misfortune)), "no seed has `{misfortune}`");
     }

@@ -248,7 +248,7 @@ impl Experiment {
         self.trials.get_mut(*by_number.get(&number)?)?.take(event)
     }
 
-    /// What happened to the experiment and its trials, as the lines tell it in their order; what its scheduler was told is left out.
+    /// What happened to the experiment and its trials, as the lines tell it in their order; its scheduler's record is left out.
     pub fn history(&self) -> Result<Vec<Metrics>, StoreError> {
         let bytes = self.place.read(TRIALS)?.unwrap_or_default();
         let lines = String::from_utf8_lossy(&bytes);

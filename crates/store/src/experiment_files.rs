@@ -62,7 +62,7 @@ pub struct ExperimentFiles {
     begins: Metrics,
 }
 
-/// The lines of `trials.jsonl`, for the case that somebody cuts it: FILES-1. Of a long search without what its scheduler was told, which
+/// The lines of `trials.jsonl`, for the case that somebody cuts it: FILES-1. Of a long search without its scheduler's record, which
 /// is most of it, and needed only by a head that resumes it.
 struct Kept {
     text: String,
@@ -211,7 +211,7 @@ impl ExperimentFiles {
         let mut text = format!("`{}` was cut short while the search was going on: it is written again", path.display());
         if self.kept.left_out > 0 {
             let lost = carril_types::count(self.kept.left_out as u64, "line");
-            text.push_str(&format!(", without {lost} of what its scheduler was told"));
+            text.push_str(&format!(", without {lost} of its scheduler's record"));
         }
         self.warnings.push(text);
         Ok(())

@@ -59,7 +59,7 @@ class Context:
 
 
 class _State:
-    """The process-wide client and what `init()` was told about every run."""
+    """The process-wide client and what `init()` was given for every run."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()

@@ -73,7 +73,7 @@ def _keys_there(error: BaseException) -> str:
         from carril._internal.missing_key import keys_there
 
         return keys_there(error.args[0], error.__traceback__, _is_ours, _is_library)
-    except Exception:  # only a help: whatever is odd about the user's objects, the error itself is told
+    except Exception:  # only a help: whatever is odd about the user's objects, the error itself is reported
         return ""
 
 

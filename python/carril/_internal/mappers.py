@@ -6,7 +6,7 @@ numpy as it likes: from the agent's zygote, or, where there is none, from a nurs
 
 MAPPERS-1: whoever sits at the other end of a socket has gone when it ends: nursery, manager and mappers end then.
 MAPPERS-2: a mapper ends with its manager, also in the middle of a function.
-MAPPERS-3: how a mapper has ended is told by its manager, on a socket of its own: a kill from outside is not the function's doing.
+MAPPERS-3: its manager reports how a mapper has ended, on a socket of its own: a kill from outside is not the function's doing.
 """
 
 import contextlib
@@ -170,7 +170,7 @@ def _manage(control: socket.socket) -> int:
 
 
 class _Mappers:
-    """Those that live, each with the socket on which its end is told."""
+    """Those that live, each with the socket on which its end is reported."""
 
     def __init__(self) -> None:
         self._sockets: dict[int, int] = {}

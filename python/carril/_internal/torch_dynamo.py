@@ -21,7 +21,7 @@ from typing import Any
 NAME = "torch._dynamo"
 # Where `torch.nn.parallel`, `torch.optim`, `torch._compile` and `torch.distributed` were read for what they ask.
 _KNOWN = ("2.15.",)
-# Where torch keeps what it was told of a function.
+# Where torch keeps the settings of a function.
 _CACHE = "__dynamo_disable"
 
 

@@ -3,7 +3,7 @@
 Started by a fork of the zygote, or plainly as `python -m carril._internal.worker`. The function runs in the main
 thread; the connection to the agent is the native session's, on a thread of its own.
 
-WRK-1: what the user printed is written out before the end is told, so that output never comes after it.
+WRK-1: what the user printed is written out before the end is reported, so that output never comes after it.
 WRK-2: `session.failed` or `session.returned` is called exactly once.
 """
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 _TOLD_WITHIN_S = 0.5
 
 
-# What `_serve` returns for a worker that was told to go: the process is not used again, and leaves with 0.
+# What `_serve` returns for a worker that was asked to leave: the process is not used again, and leaves with 0.
 _LEAVES = -1
 
 
 class Stopped(SystemExit):
-    """The process was told to end while the function ran."""
+    """The process was asked to end while the function ran."""
 
 
 def main() -> int:
@@ -46,7 +46,7 @@ def main() -> int:
     _show_crashes()
     session = Session.connect()
     code = _serve(session)
-    # A process of a search goes on with the next trial.
+    # A process of a search runs the next trial.
     while code == 0 and session.is_reused:
         following = session.next()
         if following is None:

@@ -87,8 +87,7 @@ def to_format(block: Block, batch_format: str | None) -> Any:
 def check_format(batch_format: str | None) -> None:
     if batch_format not in FORMATS:
         raise ConfigError(
-            f"`batch_format={batch_format!r}` is none that there is",
-            hints=['"numpy" (the default), "pandas" and "pyarrow" are'],
+            f"unknown `batch_format` {batch_format!r}", hints=["use 'numpy' (the default), 'pandas' or 'pyarrow'"]
         )
 
 

@@ -13,7 +13,7 @@ def whole(value: Any, least: int, told: str, what: str) -> int:
     except TypeError:
         number = None
     if number is None or number < least:
-        raise ConfigError(f"`{told}` is no number of {what}", hints=[f"give {least} or more"])
+        raise ConfigError(f"`{told}` is not a number of {what}", hints=[f"give {least} or more"])
     return number
 
 

@@ -39,7 +39,7 @@ class Read:
 
     @property
     def reads_columns(self) -> bool:
-        """Whether a reader that is told which columns reads less. One that was told already is left as it is."""
+        """Whether a reader that gets a list of columns reads less. One that has a list is left as it is."""
         return self.spec["format"] == "parquet" and not {"columns", "filter"} & {*self.spec["options"]}
 
     def with_columns(self, names: list[str]) -> "Read":
@@ -231,7 +231,7 @@ class Opened:
 class BatchStream:
     """Blocks of one pass, and how far it has come. It keeps what it streams from open.
 
-    What was damaged and passed over is told at the end.
+    Damaged parts that were passed over are reported at the end.
     """
 
     def __init__(self, opened: Opened, native: Stream, limit: int | None) -> None:

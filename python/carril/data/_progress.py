@@ -1,4 +1,4 @@
-"""How far a long pass has come: one line on a terminal that is drawn anew, and a line now and then where there is none.
+"""How far a long pass has come: one line on a terminal that is redrawn, and a line now and then where there is none.
 
 For passes that Carril makes itself (`materialize`, `count`, `write_parquet`): in a loop of the user's it would write between the
 user's own lines.

@@ -101,7 +101,7 @@ def _picked(method: str, format: str, chosen: dict[str, Any], names: tuple[str, 
     unknown = sorted(set(chosen) - set(names))
     if unknown:
         raise ConfigTypeError(
-            f"`{method}` knows no `{unknown[0]}`",
+            f"`{method}` has no option `{unknown[0]}`",
             hints=["of the format it knows " + ", ".join(f"`{name}`" for name in names)],
         )
     return {"name": format, **{name: value for name, value in chosen.items() if value is not None}}

@@ -75,7 +75,7 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
     if unknown:
         known = sorted(set(options) | set(files))
         raise ConfigTypeError(
-            f"`{name}` knows no `{unknown[0]}`",
+            f"`{name}` has no option `{unknown[0]}`",
             hints=[*of_another_ray(name, unknown[0]), f"it knows {', '.join(f'`{one}`' for one in known)}"],
         )
     if "columns" in options:
@@ -94,7 +94,7 @@ def _read(format: str, paths: Any, options: dict[str, Any], given: dict[str, Any
     }
     shown = listed[0] if len(listed) == 1 else f"{len(listed)} paths"
     made = Dataset(Plan(Read(spec, f"{name}({shown})", filesystem)))
-    # What is wrong with the paths is told here, and not when the rows are wanted.
+    # Wrong paths are an error here, and not when the rows are wanted.
     try:
         made._open()
     except NotFoundError as error:
@@ -341,7 +341,7 @@ def read_images(
     pixels = [whole(one, 1, f"size={size!r}", "pixels") for one in sides] or None
     if mode is not None and mode not in _MODES:
         raise ConfigError(
-            f"`read_images` knows no `mode={mode!r}`", hints=[f"it knows {', '.join(f'`{one}`' for one in _MODES)}"]
+            f"`read_images` has no `mode={mode!r}`", hints=[f"use one of {', '.join(f'`{one}`' for one in _MODES)}"]
         )
     return _read("images", paths, {"size": pixels, "mode": mode}, options)
 
@@ -601,7 +601,7 @@ def read_datasource(datasource: Datasource, **options: Any) -> Dataset:
 
 
 def _standing_for(made: Dataset, method: str, given: Any) -> Dataset:
-    """The same; what fails is told by what the user called and gave, and not by the function of ours."""
+    """The same; an error names what the user called and gave, and not the function of ours."""
     *before, last = made._plan.steps
     assert isinstance(last, Operation)
     step = replace(last, stands_for=(method, type(given).__name__))

@@ -327,7 +327,7 @@ class RunConfig(Config):
     have that.
 
     `storage_path` is a path or a URI (`s3://`, `gs://`, `az://`). With `storage_filesystem`, an object of pyarrow or
-    fsspec, it is a path in that. A run of this name that did not finish goes on; one that has finished goes on with
+    fsspec, it is a path in that. A run of this name that did not finish resumes; one that has finished resumes with
     `resume=True` alone.
     """
 

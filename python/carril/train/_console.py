@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _SECONDS_IN_A_LOG = 5.0
 _METRICS_IN_A_LINE = 4
-# A run that stops is told of by its closing lines, within seconds.
+# A run that stops has its closing lines within seconds.
 _SHOWN_STATES = ("waiting", "running")
 
 

@@ -80,7 +80,7 @@ class TrainContext:
     def set_progress(self, done: float, total: float) -> None:
         """Says how far the function is, in steps, epochs or whatever it counts: so much is done of `total`.
 
-        The live view then shows when it will be done. It may be called at every step: only now and then somebody is told.
+        The live view then shows when it will be done. It may be called at every step: it is sent only now and then.
         """
         session = _session.current("set_progress()")
         done, total = float(done), float(total)

@@ -1,4 +1,4 @@
-"""Data sets of a run: given to the trainer, dealt to the workers, and gone on with where a checkpoint left them.
+"""Data sets of a run: given to the trainer, dealt to the workers, and resumed where a checkpoint left them.
 
 TRAIN-DATA-1: with each report goes how far this rank has read; a checkpoint keeps that of every rank.
 TRAIN-DATA-2: a run that goes on begins behind what was read before its checkpoint, also with another number of workers.
@@ -146,7 +146,7 @@ def _check_split(split: str | list[str], datasets: Mapping[str, Any]) -> None:
 
 
 def environment_of(datasets: "Mapping[str, Dataset]") -> dict[str, str]:
-    """Workers whose data sets have functions are told so before they have run anything."""
+    """Workers whose data sets have functions know it before they have run anything."""
     if not any(one._plan.operations for one in datasets.values()):
         return {}
     from carril._internal.mappers import DATA_FUNCTIONS

@@ -276,7 +276,7 @@ class _Watch(Follower):
                 self._console.failed(ended)
             raise KeyboardInterrupt
         if ended is None:
-            raise InternalError("the head has told no end of the run")
+            raise InternalError("the head closed the event stream before the run ended")
         result = self._result(ended, keeps_automatic_fields)
         if self._driver_error is None and ended["status"] == "finished":
             # Empty for None, and for every rank but 0 unless all of them were asked.
@@ -293,7 +293,7 @@ class _Watch(Follower):
         try:
             self._call("on_end", result)
         except CallbackFailed as failed:
-            # A failure of the run itself says more than one of a callback that was told of it.
+            # A failure of the run itself says more than one of a callback that heard of it.
             error = error if error is not None else _controller_error(failed.error)
         if error is not None and ended["status"] != "finished":
             self._console.failed(ended)

@@ -2,7 +2,7 @@
 
 FOLLOW-1: the first Ctrl-C stops what is followed, the second ends it at once, and the third leaves without waiting.
 FOLLOW-2: an error of the user's own in the driver stops it too; it is drained like any other, and the first error is the one
-  that is told.
+  that is raised.
 """
 
 from abc import ABC, abstractmethod

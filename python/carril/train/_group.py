@@ -58,7 +58,7 @@ def joined(session: "SessionLike", name: str) -> "Collective":
 
 
 def leave() -> None:
-    """The function has returned: ranks that still wait for this one are told."""
+    """The function has returned: ranks that still wait for this one are notified."""
     global _group
     if _group is not None:
         _group[1].close()

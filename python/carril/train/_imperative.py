@@ -140,7 +140,7 @@ class Imperative:
         return self._begin_from if self._begin_from is not None else self.resume_from_checkpoint
 
     def _beginning(self) -> dict[str, Any]:
-        """What the workers are told of it."""
+        """What is sent to the workers."""
         checkpoint = self.begins_from
         if checkpoint is None:
             return {}

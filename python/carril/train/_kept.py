@@ -3,7 +3,7 @@
 A script of that form need not report: what its function has made last, by whichever way, is what
 `Trainer.save_checkpoint()` returns. A checkpoint that was reported is among the run's own; any other becomes the
 directory of the run that the driver has named: by a rename where the directory was ours, otherwise as a copy, and in
-storage that is no local path by an upload.
+storage that is not a local path by an upload.
 """
 
 import os

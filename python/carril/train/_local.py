@@ -1,6 +1,6 @@
 """`num_workers=0`: the training function runs in the calling process, for a debugger or under torchrun.
 
-No head, no files, and exceptions come as they are. Callbacks are told what they are told of a run with workers, except
+No head, no files, and exceptions come as they are. Callbacks get what they get in a run with workers, except
 that they are called while the function waits in `report`. Under torchrun the ranks are torchrun's, and rank 0 alone
 tells them: a callback belongs to a run, not to a process.
 """
@@ -39,7 +39,7 @@ class _StoppedByCallback(BaseException):
 
 
 class _Told:
-    """The callbacks of a run in this process. After one has failed, the others are told nothing more."""
+    """The callbacks of a run in this process. After one has failed, the others are not called again."""
 
     def __init__(self, trainer: "DataParallelTrainer", session: "LocalSession") -> None:
         self._callbacks = Callbacks(

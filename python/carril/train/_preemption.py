@@ -1,4 +1,4 @@
-"""A scheduler that takes the machine: what it tells the driver, and what a training function is told.
+"""A scheduler that takes the machine: what it tells the driver, and what a training function sees of it.
 
 Slurm and Kubernetes send SIGTERM, SIGUSR1 or SIGUSR2. During `fit()` the driver passes them on to the run, and its own
 handlers for them are called as before.
@@ -43,7 +43,7 @@ class PreemptionSignals:
             signal.signal(number, before if before is not None else signal.SIG_DFL)
 
     def pass_on_to(self, tell: Callable[[str], None]) -> None:
-        """From here on `tell` hears of a signal. One that has come already is told at once, also for a second time."""
+        """From here on `tell` hears of a signal. One that has come already is passed on at once, also for a second time."""
         self._tell = tell
         if self._reason:
             self._pass_on()
@@ -62,7 +62,7 @@ class PreemptionSignals:
             if self._tell is not None:
                 self._tell(self._reason)
         except CarrilError:
-            # The head is gone: the one that comes after it is told.
+            # The head is gone: the one that comes after it is notified.
             pass
 
 

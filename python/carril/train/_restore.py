@@ -1,7 +1,7 @@
 """What a run keeps of its trainer, and the trainer that is made of it again.
 
 Two files beside `run.json`: `trainer.pkl` has the configuration, each part pickled for itself, so that a part that is
-given anew need not be opened; `function.pkl` is what the workers were sent. The head writes them when the run begins,
+given again need not be opened; `function.pkl` is what the workers were sent. The head writes them when the run begins,
 and not again while they stay the same.
 
 RESTORE-1: both are pickles: whoever can write them can run code here. Nothing else in this package opens them.
@@ -259,7 +259,7 @@ def can_restore(cls: "type[DataParallelTrainer]", path: "str | os.PathLike[str]"
 def restore(
     cls: type[T], path: "str | os.PathLike[str]", storage_filesystem: Any, function: Any, given: dict[str, Any]
 ) -> T:
-    """A trainer whose `fit()` goes on with the run in `path`."""
+    """A trainer whose `fit()` resumes the run in `path`."""
     kept = _find(path, storage_filesystem)
     arguments = {name: value for name, value in given.items() if value is not None}
     if function is not None:

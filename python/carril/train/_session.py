@@ -113,7 +113,7 @@ def details() -> dict[str, Any]:
 
 
 def watch_checkpoints(witness: "Callable[[Checkpoint, bool], None] | None") -> None:
-    """From here on `witness` is told of every checkpoint that is made (False) or reported (True); None ends that."""
+    """From here on `witness` is called for every checkpoint that is made (False) or reported (True); None ends that."""
     global _witness
     _witness = witness
 
@@ -186,7 +186,7 @@ def report(
 
     Without a checkpoint it waits for nobody. With one, the files are taken when it returns, and the checkpoint exists
     when every rank's report of the same number is in and all files are stored. `checkpoint_upload_mode` says how much
-    of that `report` waits for: with SYNC and storage that is no local path, for all of it. `checkpoint_upload_fn` does
+    of that `report` waits for: with SYNC and storage that is not a local path, for all of it. `checkpoint_upload_fn` does
     the storing itself, in this thread, and returns the checkpoint in the run's storage.
     `delete_local_checkpoint_after_upload=True` gives the directory away: it is moved instead of copied. `validation`
     has the trainer's `validation_config` check the checkpoint beside the training: True, or a `ValidationTaskConfig`.

@@ -122,7 +122,7 @@ class DataParallelTrainer(Imperative):
         storage_filesystem: Any = None,
         **kwargs: Any,
     ) -> T:
-        """A trainer whose `fit()` goes on with the run in `path`, from its newest checkpoint, also if it has finished.
+        """A trainer whose `fit()` resumes the run in `path`, from its newest checkpoint, also if it has finished.
 
         What is not given is what the run had: it is unpickled from the run's directory, so that `path` must be one
         that you trust. `kwargs` are further arguments of the trainer. Nothing is started.

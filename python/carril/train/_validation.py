@@ -36,7 +36,7 @@ def checked_config(given: object) -> ValidationConfig | None:
 
 
 def details_of(config: ValidationConfig | None) -> dict[str, Any]:
-    """What the workers are told of it."""
+    """What is sent to the workers."""
     if config is None:
         return {}
     default = config.task_config or ValidationTaskConfig()

@@ -4,7 +4,7 @@ On a terminal and in a notebook it stands in place and is kept up to date; elsew
 plain table now and then, and one at the end. Trials' lines carry the trial's name, and come through whole.
 
 TUNE-CONSOLE-1: `verbose=0` prints nothing. With `keeps_output` the trials' own lines stay.
-TUNE-CONSOLE-2: only the first failures are told one by one; a bound, because ten thousand trials may fail alike.
+TUNE-CONSOLE-2: only the first failures are printed one by one; a bound, because ten thousand trials may fail alike.
 """
 
 import contextlib

@@ -19,7 +19,7 @@ from carril._native import trial_states
 from carril.train import _console_text as words
 from carril.tune._stored import flat_parameters, look_up
 
-# In the order in which they are told.
+# In the order in which they are printed.
 STATES = tuple(state for state, _ in trial_states())
 OVER = tuple(state for state, is_over in trial_states() if is_over)
 _PENDING_SHOWN = 2

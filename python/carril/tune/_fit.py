@@ -5,7 +5,7 @@ searcher, a scheduler, a stopper, `sample_from`.
 
 TFIT-1: `fit()` returns or raises only when the experiment has ended.
 TFIT-2: the first Ctrl-C stops the experiment, the second ends it at once; both leave as KeyboardInterrupt, and the same
-  script goes on with it.
+  script resumes it.
 TFIT-3: a head that dies is started again, and the experiment goes on.
 """
 
@@ -283,7 +283,7 @@ class _Watch(Follower):
         if ended is not None:
             status = {"finished": "finished", "failed": "failed"}.get(ended["status"], "stopped")
             if not self._console.is_silent:
-                # A storage that cannot be read any more is told of below: what was seen is shown.
+                # A storage that cannot be read any more is reported below: what was seen is shown.
                 with contextlib.suppress(CarrilError):
                     self._console.settled(self._grid().views())
             self._console.finished(Summary(status, ended["seconds"], ended["headline"]))
@@ -293,7 +293,7 @@ class _Watch(Follower):
         if self._interrupts:
             raise KeyboardInterrupt
         if ended is None:
-            raise InternalError("the head has told no end of the experiment")
+            raise InternalError("the head closed the event stream before the experiment ended")
         if ended["status"] not in ("finished", "failed"):
             raise self._stopped(ended)
         if ended["status"] == "failed":
@@ -311,7 +311,7 @@ class _Watch(Follower):
 
         return AbortedError(
             f"the experiment was stopped: {ended['headline']}",
-            hints=["`fit()` with the same name goes on with it"],
+            hints=["`fit()` with the same name resumes it"],
         )
 
     def _grid(self) -> "ResultGrid":

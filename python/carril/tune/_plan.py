@@ -307,7 +307,7 @@ def _begins_anew(plan: Plan) -> bool:
 
 
 def is_class(trainable: Any) -> bool:
-    """The class form, which saves and loads its checkpoints when it is told to."""
+    """The class form, which saves and loads its checkpoints when it is asked to."""
     return isinstance(trainable, type) and issubclass(trainable, Trainable)
 
 

@@ -346,7 +346,9 @@ class ResultGrid:
         for result in self._results:
             known.update(users(result.metrics or {}))
         if metric in known:
-            return NotFoundError(f"no trial can be judged by `{metric}`: it is {known[metric]!r}, which is no number")
+            return NotFoundError(
+                f"no trial can be judged by `{metric}`: it is {known[metric]!r}, which is not a number"
+            )
         if not known:
             failed = self.num_errors
             hints = [f"{failed} of {len(self)} failed: `ResultGrid.errors` says why"] if failed else []

@@ -1,4 +1,4 @@
-"""A searcher that is asked in the driver: what it suggested, what it has heard, and how it goes on with another driver.
+"""A searcher that is asked in the driver: what it suggested, what it has heard, and how it resumes with another driver.
 
 SEARCH-1: a suggestion is run once. What the journal has and the saved state has not is asked for again when a search goes
   on, and is then the trial that it became; what was suggested and never became a trial is given before anything new.

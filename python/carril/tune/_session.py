@@ -20,7 +20,7 @@ LEAVES = ("pause", "stop")
 
 
 class TrialStopped(SystemExit):
-    """The trial was told to stop or to pause: its function ends here, and its `finally` runs."""
+    """The trial has to stop or to pause: its function ends here, and its `finally` runs."""
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -28,7 +28,7 @@ from carril.train._locations import (
 from carril.train._places import Place, place
 
 EXPERIMENT_FILE, TRIALS_FILE = "experiment.json", "trials.jsonl"
-# What a scheduler was told is most of the lines, and for the head alone: these need not be opened.
+# The record of a scheduler is most of the lines, and for the head alone: these need not be opened.
 _TOLD = ('{"event":"told"', '{"event": "told"')
 # `json.loads` without what it does around each text: there are three lines or more for each trial.
 _decode = json.JSONDecoder().raw_decode

@@ -84,7 +84,7 @@ class Tuner:
         tune_config: TuneConfig | Mapping[str, Any] | None = None,
         run_config: RunConfig | Mapping[str, Any] | None = None,
     ) -> "Tuner":
-        """A tuner whose `fit()` goes on with the experiment in `path`, wherever that has been moved to.
+        """A tuner whose `fit()` resumes the experiment in `path`, wherever that has been moved to.
 
         Trials that finished are not run again, unfinished ones go on from their checkpoints. `resume_errored` has those
         that failed go on as well. The space, the searcher and the scheduler are what the experiment had, as far as they

@@ -154,7 +154,7 @@ pub struct Pbt {
     pub perturbation_interval: f64,
     /// The part of the trials that is behind, and the part that is ahead.
     pub quantile_fraction: f64,
-    /// How often a parameter is drawn anew, and not changed.
+    /// How often a parameter is resampled instead of changed.
     pub resample_probability: f64,
     /// The parameters that change, and what they may be.
     pub mutations: Space,

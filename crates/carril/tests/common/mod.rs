@@ -80,7 +80,7 @@ impl Fixture {
     }
 
     pub fn told(&self) -> Vec<String> {
-        let lines = std::fs::read_to_string(self.path("told")).expect("the callback was told of the end");
+        let lines = std::fs::read_to_string(self.path("told")).expect("the callback heard of the end");
         lines.lines().map(str::to_owned).collect()
     }
 

@@ -48,7 +48,7 @@ impl Hang {
     }
 
     /// For the next attempt.
-    pub fn anew(&self) -> Self {
+    pub fn reset(&self) -> Self {
         Self::new(self.last.len() as u32, self.timeout)
     }
 

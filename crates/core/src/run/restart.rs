@@ -69,7 +69,7 @@ impl<R> RunMachine<R> {
         self.waits = Waits::default();
         self.failures.clear();
         self.return_values = vec![None; world];
-        self.hang = self.hang.anew();
+        self.hang = self.hang.reset();
         self.checkpoints.begin_anew();
         self.warned_of_absence = false;
         out.reason.clone_from(&restart.reason);

@@ -96,7 +96,7 @@ fn a_list_moves_to_a_neighbour_and_stays_at_its_ends() {
     assert_eq!(moved(2), [1.0, 4.0]);
     assert_eq!(moved(1), [1.0, 2.0]);
     assert_eq!(moved(8), [4.0, 8.0]);
-    assert_eq!(moved(3), [1.0, 2.0, 4.0, 8.0], "what is not in the list is drawn anew");
+    assert_eq!(moved(3), [1.0, 2.0, 4.0, 8.0], "what is not in the list is resampled");
 }
 
 #[test]

@@ -225,7 +225,7 @@ fn column(field: &Field, kind: Kind, values: Vec<Option<Vec<u8>>>) -> Result<Arr
             let number = |(row, value): (usize, Option<Vec<u8>>)| {
                 let Some(bytes) = value else { return Ok(None) };
                 let text = String::from_utf8_lossy(&bytes).trim().to_owned();
-                text.parse::<i64>().map(Some).map_err(|_| (row, format!("`{text}` is no number")))
+                text.parse::<i64>().map(Some).map_err(|_| (row, format!("`{text}` is not a number")))
             };
             Arc::new(values.into_iter().enumerate().map(number).collect::<Result<Int64Array, _>>()?)
         }

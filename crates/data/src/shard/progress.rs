@@ -127,7 +127,7 @@ impl TryFrom<Value> for Progress {
                 })
             }
             Some(Some(newer)) => Err(format!("it has format {newer}, which only a newer Carril reads")),
-            Some(None) => Err("its format is no number".to_owned()),
+            Some(None) => Err("its format is not a number".to_owned()),
         }
     }
 }

@@ -86,9 +86,9 @@ fn unknown(compression: &str, known: &str) -> DataError {
 }
 
 fn parquet_compression(options: &ParquetOptions) -> Result<Compression, DataError> {
-    let wrong = |_| DataError::invalid(format!("`compression_level={:?}` is none", options.compression_level));
     let level = options.compression_level;
     let name = options.compression.as_deref().unwrap_or("snappy").to_lowercase();
+    let wrong = |_| DataError::invalid(format!("`{name}` has no `compression_level={}`", level.unwrap_or_default()));
     Ok(match name.as_str() {
         "none" | "uncompressed" => Compression::UNCOMPRESSED,
         "snappy" => Compression::SNAPPY,

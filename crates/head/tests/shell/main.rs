@@ -104,7 +104,7 @@ fn a_rank_that_the_group_does_not_have_ends_the_run_with_a_typed_failure() {
             }
             let failure = world.ending().expect("it ends").failure.unwrap();
             assert_eq!(failure.code, "internal");
-            assert_eq!(failure.message, format!("node `two` told of rank {rank}, and the run has 2 workers"));
+            assert_eq!(failure.message, format!("node `two` reported rank {rank}, and the run has 2 workers"));
         }
     }
 }

@@ -84,7 +84,7 @@ def prepare_data_loader(
 ) -> "DataLoader[Any]":
     """Gives every worker its part of the data, and moves batches to its device.
 
-    With several workers the loader is made anew with a DistributedSampler, unless it has one already or reads an
+    With several workers the loader is rebuilt with a DistributedSampler, unless it has one already or reads an
     iterable dataset. Call `loader.sampler.set_epoch(epoch)` for another order in each epoch.
     """
     world_size = _session.current("prepare_data_loader()").world_size

@@ -80,7 +80,7 @@ def _put(config: dict[str, Any], path: list[str], value: Any) -> None:
 class PopulationBasedTraining(Population):
     """Every `perturbation_interval`, a trial of the worst quantile goes on from the checkpoint of one of the best.
 
-    Each value that `hyperparam_mutations` names is then drawn anew with `resample_probability`, or moved: a number by
+    Each value that `hyperparam_mutations` names is then resampled with `resample_probability`, or moved: a number by
     one of `perturbation_factors`, and kept in its domain, a choice to its neighbour. `custom_explore_fn` has the last
     word. Trials must save checkpoints. With `synch` all trials are compared at the same time.
     """

@@ -88,7 +88,7 @@ Allocate = Callable[[Controller, Trial, dict[str, Any], "ResourceChangingSchedul
 class ResourceChangingScheduler(NativeScheduler):
     """Changes the resources of trials while they run; `base_scheduler` decides everything else.
 
-    A trial is saved, and goes on with more: its function asks `tune.get_context().get_trial_resources()`. A function of
+    A trial is saved, and resumes with more: its function asks `tune.get_context().get_trial_resources()`. A function of
     your own takes the controller, the trial, its result and this scheduler, and returns a `PlacementGroupFactory`, or None
     where nothing changes.
     """

@@ -1,7 +1,7 @@
 """What the searchers share that stand for a library: the space, the points to evaluate, and what runs.
 
-LIB-1: a trial that failed, or whose metric is missing or not finite, is told as a failure, or as the worst seen so far
-  where the library knows no failures.
+LIB-1: a trial that failed, or whose metric is missing or not finite, is reported to the library as a failure, or as the worst seen so far
+  where the library has no failures.
 LIB-2: `points_to_evaluate` come first, in their order; what they leave out is drawn.
 LIB-3: only what was suggested is learnt from: an event of another trial changes nothing.
 LIB-4: what was saved goes on as if nothing had happened, the random numbers too.
@@ -178,7 +178,7 @@ class LibrarySearcher(Searcher):
         return value_at(parameter.domain, self._random.random())
 
     def _loss_or_worst(self, loss: float | None) -> float | None:
-        """For a library that knows no failures (LIB-1). None: nothing was seen yet, and nothing can be said."""
+        """For a library that has no failures (LIB-1). None: nothing was seen yet, and nothing can be said."""
         return self._worst if loss is None else loss
 
     def _one_metric(self) -> str:

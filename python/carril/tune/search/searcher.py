@@ -1,6 +1,6 @@
 """The base of every searcher, and of a user's own.
 
-A searcher is told of every report and of every end, and is asked for a config whenever there is room for a trial. Calls
+A searcher gets every report and every end, and is asked for a config whenever there is room for a trial. Calls
 come from one thread, in the driver. It is saved between trials and goes on from what was saved.
 """
 

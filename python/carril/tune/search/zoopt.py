@@ -1,4 +1,4 @@
-"""ZOOpt: search by classification, which draws from where the good configs are told apart from the bad.
+"""ZOOpt: search by classification, which draws from where good configs are separated from bad ones.
 
 A space may be that of `carril.tune` or a dict of ZOOpt's dimensions. Numbers are searched in the unit interval, in which their
 domains are uniform.
@@ -99,6 +99,6 @@ class ZOOptSearch(LibrarySearcher):
         return self._optimizer.get_objective().construct_solution([raw[name] for name in self._names])
 
     def _tell(self, asked: Asked, loss: float | None, result: Mapping[str, Any]) -> None:
-        # It only compares, and waits for each of its first suggestions to end: a failure is told too.
+        # It only compares, and waits for each of its first suggestions to end: a failure is reported too.
         with self._numpy():
             self._optimizer.complete(asked.handle, math.inf if loss is None else loss)

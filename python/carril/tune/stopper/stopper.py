@@ -1,7 +1,7 @@
 """When trials, or the whole experiment, are to stop: the base for stoppers, and those that combine others.
 
 A stopper is asked in the driver with every result. It keeps its state in plain attributes and pickles with it, so that
-an experiment that goes on later goes on with what its stopper knew.
+an experiment that resumes later has what its stopper knew.
 """
 
 from collections.abc import Callable

@@ -29,7 +29,7 @@ class TrialOptions:
 def run_trial(
     trainable: type[Trainable] | Callable[..., Any], config: dict[str, Any], options: TrialOptions | None = None
 ) -> None:
-    """Runs one trial to its end, and returns also where it was told to pause or stop. What it raises is the user's."""
+    """Runs one trial to its end, and returns also where it has to pause or stop. What it raises is the user's."""
     options = TrialOptions() if options is None else options
     from carril.tune import _session
 

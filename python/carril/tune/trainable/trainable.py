@@ -32,7 +32,7 @@ class TrainingResult:
 
 
 class Trainable:
-    """To be derived from. A trial makes one, with its config, and calls `step` until it is told to stop.
+    """To be derived from. A trial makes one, with its config, and calls `step` until it has to stop.
 
     `setup(config)` prepares; `step()` trains a little and returns a dict of metrics, with `done: True` at the end;
     `save_checkpoint(directory)` and `load_checkpoint(checkpoint)` let a trial be paused and go on;

@@ -154,7 +154,7 @@ fn number_at(domain: &Domain, unit: f64) -> (Value, f64) {
             let value = integer.at(unit);
             (Value::Int(value), integer.position(value as f64))
         }
-        Domain::Choice(_) => unreachable!("a choice is no number"),
+        Domain::Choice(_) => unreachable!("a choice is not a number"),
     }
 }
 
@@ -188,7 +188,7 @@ fn read(node: &Node, value: &Value, next: &mut usize, point: &mut Point) {
             let position = value.as_f64().filter(|number| !number.is_nan()).map(|number| match domain {
                 Domain::Real(real) => real.position(number),
                 Domain::Integer(integer) => integer.position(number),
-                Domain::Choice(_) => unreachable!("a choice is no number"),
+                Domain::Choice(_) => unreachable!("a choice is not a number"),
             });
             point[index] = position.map_or(Coordinate::Absent, Coordinate::Number);
         }

@@ -1,4 +1,4 @@
-//! How population-based training changes a config: each value is drawn anew, or moved a little.
+//! How population-based training changes a config: each value is resampled, or moved a little.
 //!
 //! A list moves to a neighbour, a number is multiplied and brought back into its domain, and whole numbers stay whole.
 
@@ -129,7 +129,7 @@ impl Mutations {
             let change = self.change(mutation, get_at(source, &path), rng);
             let how = match &change {
                 Change::To(_, how) => *how,
-                Change::Ask => "drawn anew",
+                Change::Ask => "resampled",
             };
             changes.push(format!("`{}` {how}", path.join("/")));
             apply(&mut with, path, change);
@@ -138,8 +138,8 @@ impl Mutations {
     }
 
     fn change(&self, mutation: &Mutation, old: Option<&Value>, rng: &mut Rng) -> Change {
-        let anew = rng.f64() < self.options.resample_probability;
-        let Some(old) = old.filter(|_| !anew) else { return resample(mutation, rng) };
+        let resamples = rng.f64() < self.options.resample_probability;
+        let Some(old) = old.filter(|_| !resamples) else { return resample(mutation, rng) };
         match mutation {
             Mutation::Choices(values) => match values.iter().position(|value| is_same(value, old)) {
                 Some(index) => {
@@ -196,8 +196,8 @@ fn apply(new: &mut NewConfig, path: Path, change: Change) {
 
 fn resample(mutation: &Mutation, rng: &mut Rng) -> Change {
     match mutation {
-        Mutation::Choices(values) => Change::To(values[rng.index(values.len())].clone(), "drawn anew"),
-        Mutation::Domain(domain) => Change::To(domain.sample(rng), "drawn anew"),
+        Mutation::Choices(values) => Change::To(values[rng.index(values.len())].clone(), "resampled"),
+        Mutation::Domain(domain) => Change::To(domain.sample(rng), "resampled"),
         Mutation::Ask | Mutation::Map(_) => Change::Ask,
     }
 }
