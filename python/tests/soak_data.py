@@ -18,12 +18,38 @@ def open_source(spec: dict[str, Any]) -> data.Dataset:
             return data.read_parquet(spec["directory"])
         case "csv":
             return data.read_csv(spec["directory"])
+        case "arrow":
+            return data.read_ipc(spec["directory"])
+        case "npy":
+            return data.read_numpy(spec["directory"]).rename_columns({"data": "id"})
+        case "tar":
+            return data.read_webdataset(spec["directory"]).select_columns(["cls"]).rename_columns({"cls": "id"})
+        case "txt":
+            return data.read_text(spec["directory"]).map(lambda row: {"id": int(row["text"])})
+        case "bin":
+            return data.read_binary_files(spec["directory"]).map(lambda row: {"id": int(row["bytes"])})
+        case "png":
+            return data.read_images(spec["directory"]).map_batches(from_pixels, batch_size=7)
         case _:
             return data.read_json(spec["directory"])
 
 
+def from_pixels(batch: dict[str, Any]) -> dict[str, Any]:
+    """A picture of one pixel is a number of three bytes."""
+    return {"id": numpy.stack(list(batch["image"])).astype(int)[:, 0, 0] @ [1 << 16, 1 << 8, 1]}
+
+
 def keep(row: dict[str, Any]) -> bool:
     return row["id"] % 3 != 0
+
+
+def keep_stretches(row: dict[str, Any]) -> bool:
+    """Whole files and row groups have no row that is kept."""
+    return row["id"] // 100 % 3 == 1
+
+
+def keep_none(row: dict[str, Any]) -> bool:
+    return False
 
 
 def drop_and_copy(batch: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +72,10 @@ def open_dataset(spec: dict[str, Any]) -> data.Dataset:
             dataset = dataset.map(lambda row: {"id": row["id"]})
         case "filter":
             dataset = dataset.filter(keep)
+        case "stretches":
+            dataset = dataset.filter(keep_stretches)
+        case "none":
+            dataset = dataset.filter(keep_none)
         case "flat_map":
             dataset = dataset.flat_map(twins)
         case "map_batches":
@@ -91,14 +121,16 @@ def function(config: dict[str, Any]) -> None:
             train.report({"steps": steps}, checkpoint=train.Checkpoint(directory))
 
     def batches(shard: Any, how: dict[str, Any]) -> Any:
-        size, ahead = how["batch"], how["ahead"]
+        size, ahead, drop_last = how["batch"], how["ahead"], how["drop_last"]
         if how["how"] == "rows":
             return ({name: numpy.array([value]) for name, value in row.items()} for row in shard.iter_rows())
         if how["how"] == "torch":
-            batches = shard.iter_torch_batches(batch_size=size, prefetch_batches=ahead)
+            batches = shard.iter_torch_batches(batch_size=size, prefetch_batches=ahead, drop_last=drop_last)
             return ({name: tensor.numpy() for name, tensor in batch.items()} for batch in batches)
         mixed = how["mixed"] if how["how"] == "mixed" else None
-        return shard.iter_batches(batch_size=size, prefetch_batches=ahead, local_shuffle_buffer_size=mixed)
+        return shard.iter_batches(
+            batch_size=size, prefetch_batches=ahead, local_shuffle_buffer_size=mixed, drop_last=drop_last
+        )
 
     for epoch in range(config["epochs"]):
         for name in names:
@@ -123,6 +155,7 @@ def live(config: dict[str, Any]) -> None:
     """One `fit()`, in a process of its own."""
     filesystem = pyarrow.fs.SubTreeFileSystem(config["storage"], pyarrow.fs.LocalFileSystem())
     storage = {"storage_path": "runs", "storage_filesystem": filesystem}
+    limits = data.ExecutionResources(object_store_memory=config["memory"])
     failures = train.FailureConfig(max_failures=0, max_infrastructure_failures=config["restarts"])
     train.DataParallelTrainer(
         function,
@@ -136,7 +169,9 @@ def live(config: dict[str, Any]) -> None:
             **(storage if config["filesystem"] else {"storage_path": config["storage"]}),
         ),
         datasets={name: open_dataset(spec["dataset"]) for name, spec in config["sets"].items()},
-        dataset_config=train.DataConfig(uneven=config["uneven"]),
+        dataset_config=train.DataConfig(
+            uneven=config["uneven"], execution_options=data.ExecutionOptions(resource_limits=limits)
+        ),
     ).fit()
 
 

@@ -1,34 +1,39 @@
 """Seeded attacks on resumed data: whatever is read, however it is read and whatever is killed, each row comes once in each epoch.
 
 A seed decides the data sets (formats, sizes of row groups, unions, limits, functions that drop and copy rows, shuffles), how they are read, the
-policy for uneven ranks, where each rank saves, how many workers there are after each kill, and what is killed when: a worker, a process of
+policy for uneven ranks, the budgets of memory, where each rank saves, how many workers there are after each kill, and what is killed when: a worker, a process of
 a data function, the head, the driver. Each rank writes what it was handed into its part of each checkpoint, so that the last checkpoint holds what
 the history that led to it has read, and nothing else. With CARRIL_LONG a hundred seeds, otherwise a few; a seed that fails is in the name of its test.
 """
 
 import collections
 import gzip
+import io
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pyarrow
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 import soak_data
 from conftest import processes, wait_until
-from soak_data import drop_and_copy, keep, twins
+from PIL import Image
+from soak_data import drop_and_copy, keep, keep_stretches, twins
 
 from carril import train
 
 SEEDS = range(100) if os.environ.get("CARRIL_LONG") else range(3, 8)
 LIVES = 4
+KINDS = ("csv", "json", "gzip", "arrow", "npy", "tar", "txt", "bin", "png")
 VICTIMS = {
     "worker": "carril worker:",
     "head": "private-head",
@@ -47,6 +52,23 @@ def write_file(path: Path, kind: str, rows: Rows, size: int) -> None:
         pyarrow.parquet.write_table(pyarrow.table({"id": rows}), path, row_group_size=size)
     elif kind == "csv":
         path.write_text("".join(["id\n", *(f"{row}\n" for row in rows)]) if rows else "")
+    elif kind == "arrow":
+        table = pyarrow.table({"id": pyarrow.array(rows, "i8")})
+        with pyarrow.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=size)
+    elif kind == "npy":
+        numpy.save(path, numpy.array(rows, "i8"))
+    elif kind == "tar":
+        with tarfile.open(path, "w") as archive:
+            for row in rows:
+                member = tarfile.TarInfo(f"{row}.cls")
+                member.size = len(str(row))
+                archive.addfile(member, io.BytesIO(str(row).encode()))
+    elif kind in ("txt", "bin"):
+        path.write_text("\n".join(map(str, rows)))
+    elif kind == "png":
+        [row] = rows
+        Image.fromarray(numpy.array([[[row >> 16, row >> 8 & 255, row & 255]]], "u1")).save(path)
     elif kind == "json":
         path.write_text("".join(f'{{"id": {row}}}\n' for row in rows))
     else:
@@ -55,17 +77,20 @@ def write_file(path: Path, kind: str, rows: Rows, size: int) -> None:
 
 def draw_source(dice: random.Random, directory: Path, first: int) -> tuple[dict[str, Any], Rows]:
     """One source, and its rows in their order."""
-    kind = dice.choice(["range", "parquet", "parquet", "csv", "json", "gzip"])
+    kind = dice.choice(["range", "parquet", "parquet", *KINDS])
     directory.mkdir(parents=True)
     if kind == "range":
         rows = list(range(dice.randrange(20, 2_000)))
         return {"kind": kind, "rows": len(rows)}, rows
     rows = []
-    for number in range(dice.randrange(1, 6)):
+    # A file is a row.
+    is_single = kind in ("bin", "png")
+    for number in range(dice.randrange(3, 80) if is_single else dice.randrange(1, 6)):
         count = dice.choice([0, 1, dice.randrange(100), dice.randrange(1_500)]) if number else dice.randrange(50, 1_500)
+        count = 1 if is_single else count
         part = list(range(first + len(rows), first + len(rows) + count))
         suffix = {"gzip": "json.gz"}.get(kind, kind)
-        write_file(directory / f"{number}.{suffix}", kind, part, dice.choice([1, 7, 64, 10_000]))
+        write_file(directory / f"{number:02}.{suffix}", kind, part, dice.choice([1, 7, 64, 10_000]))
         rows += part
     return {"kind": kind, "directory": str(directory)}, rows
 
@@ -83,9 +108,12 @@ def draw_dataset(dice: random.Random, directory: Path) -> tuple[dict[str, Any], 
             rows = rows[: len(rows) - len(part)]
     limit = dice.choice([None, None, None, dice.randrange(1, len(rows))])
     rows = rows[:limit]
-    function = dice.choice([None, None, "map", "filter", "flat_map", "map_batches"])
-    if function == "filter":
-        rows = [row for row in rows if keep({"id": row})]
+    function = dice.choice([None, None, "map", "filter", "stretches", "none", "flat_map", "map_batches"])
+    if function in ("filter", "stretches"):
+        kept = keep if function == "filter" else keep_stretches
+        rows = [row for row in rows if kept({"id": row})]
+    elif function == "none":
+        rows = []
     elif function == "flat_map":
         rows = [made["id"] for row in rows for made in twins({"id": row})]
     elif function == "map_batches":
@@ -137,6 +165,7 @@ def test_each_row_comes_once_in_each_epoch_whatever_is_killed(storage: Path, tmp
             "batch": dice.randrange(1, 200),
             "ahead": dice.randrange(4),
             "mixed": dice.randrange(2, 99),
+            "drop_last": dice.random() < 0.2,
         }
         sets[f"set{number}"] = {"dataset": spec, **reading}
         expected.append(rows)
@@ -144,7 +173,7 @@ def test_each_row_comes_once_in_each_epoch_whatever_is_killed(storage: Path, tmp
         "seed": seed,
         "sets": sets,
         "epochs": dice.randrange(1, 4),
-        "uneven": dice.choice(["drop", "drop", "pad"]),
+        "uneven": dice.choice(["drop", "drop", "pad", "repeat"]),
     }
     config |= {"storage": str(storage), "scratch": str(tmp_path), "steps": str(tmp_path / "steps")}
     config |= {"filesystem": filesystem}
@@ -161,6 +190,8 @@ def test_each_row_comes_once_in_each_epoch_whatever_is_killed(storage: Path, tmp
         largest = max(largest, workers)
         more = {"workers": workers, "life": life, "saves": saves, "most": dice.choice([saves + 3, 60])}
         after = 1 + int(dice.random() * config["epochs"] * steps / 2)
+        # No order may depend on it.
+        more |= {"memory": dice.choice([None, 1 << 20, 3 << 20, 64 << 20])}
         more |= {"restarts": 3 if is_last else dice.choice([0, 2])}
         with open(tmp_path / f"output{life}", "wb") as output:
             arguments = [sys.executable, soak_data.__file__, json.dumps(config | more)]
@@ -179,13 +210,17 @@ def test_each_row_comes_once_in_each_epoch_whatever_is_killed(storage: Path, tmp
     assert code == 0, f"{told}\n{(tmp_path / f'output{life}').read_text(errors='replace')[-3000:]}"
     seen = ledger(storage)
     twice = [row for row, times in seen.items() if times > 1]
-    assert not twice, f"{len(twice)} rows were read twice, as {twice[:5]}: {told}"
+    assert config["uneven"] == "repeat" or not twice, f"{len(twice)} rows were read twice, as {twice[:5]}: {told}"
     for number, rows in enumerate(expected):
         for epoch in range(config["epochs"]):
             read = {row for at, of, row in seen if (at, of) == (number, epoch)}
             assert read <= set(rows), f"rows of nowhere, as {sorted(read - set(rows))[:5]}: {told}"
             lost = set(rows) - read
             bound = largest if config["uneven"] == "drop" else 1
+            one = sets[f"set{number}"]
+            if one["drop_last"] and one["how"] != "rows":
+                # Less than a batch of each rank.
+                bound = largest * one["batch"]
             assert len(lost) < bound, (
                 f"{len(lost)} of {len(rows)} rows of set{number}, {epoch}: {sorted(lost)[:5]}; {told}"
             )
