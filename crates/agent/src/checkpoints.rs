@@ -26,7 +26,7 @@ pub struct SavePlace {
     /// Of the run, with a directory for each attempt.
     spool: PathBuf,
     pub attempt: Attempt,
-    /// The directory is gone on with by another run in a moment: a trial that was paused.
+    /// Another run resumes in the directory in a moment: a trial that was paused.
     pub goes_on: bool,
     /// The run's own directory, where that is its storage: files become a checkpoint by being renamed.
     pub run: Option<PathBuf>,

@@ -1,4 +1,4 @@
-//! What a user's program is told of a run while it goes on.
+//! What a user's program hears of a run while it runs.
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{BoxError, Error};
@@ -15,7 +15,7 @@ use crate::result::{Restart, RunResult};
 /// ```
 pub type CallbackResult = Result<(), BoxError>;
 
-/// Which run a callback is told of.
+/// The run that a callback hears of.
 ///
 /// ```
 /// # fn show(run: &carril::RunInfo) {
@@ -51,7 +51,7 @@ pub struct Report {
     pub ranks: Vec<(u32, Metrics)>,
 }
 
-/// Something that is told what happens in a run, in the driver, in the thread that called `fit`. Every method does nothing unless it
+/// Something that is called for what happens in a run, in the driver, in the thread that called `fit`. Every method does nothing unless it
 /// is written.
 ///
 /// ```

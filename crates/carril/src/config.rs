@@ -145,7 +145,7 @@ pub enum Reduce {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunConfig {
-    /// A run of this name that did not finish is gone on with. Without a name, one is made up.
+    /// A run of this name that did not finish is resumed. Without a name, one is made up.
     pub name: Option<String>,
     /// A directory or a URI; `~/carril_results` where none is given. The run is `<storage>/<name>`.
     pub storage: Option<String>,

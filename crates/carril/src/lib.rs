@@ -32,7 +32,7 @@
 //! - A report waits for nobody, and is not lost if the process dies right after it: [`Session::report`].
 //! - A checkpoint exists when its checksummed manifest does: [`Session::report_and_save`], [`Checkpoint`].
 //! - A worker that is killed, panics or fails is started again, with all others, from the latest checkpoint: [`FailureConfig`].
-//! - Rows from files are streamed into training, in an order that is gone on with in mid-epoch: `data`, with the feature of that name.
+//! - Rows from files are streamed into training, in an order that is resumed in mid-epoch: `data`, with the feature of that name.
 //! - An error or a panic reaches the driver with its rank, its line and its causes: [`Error`].
 
 #![deny(missing_docs)]

@@ -331,7 +331,7 @@ impl Session {
         }
     }
 
-    /// The newest checkpoint of the run; `None` at its beginning. After a failure, and when a run is gone on with, this is where the
+    /// The newest checkpoint of the run; `None` at its beginning. After a failure, and when a run is resumed, this is where the
     /// function begins.
     ///
     /// ```

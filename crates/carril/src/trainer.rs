@@ -138,7 +138,7 @@ impl<C: Serialize + DeserializeOwned> Trainer<C> {
         self
     }
 
-    /// Something that is told what happens. Several are told one after the other.
+    /// Something that is called for what happens. Several are called one after the other.
     ///
     /// ```
     /// # fn train(session: &carril::Session, rate: f64) -> carril::TrainResult { Ok(()) }
@@ -338,7 +338,7 @@ fn conclude(
         None => returned(connection, &ended).map(|value| RunResult::of(&ended, &told.info.path, value)),
     };
     let at_the_end = told.each(|callback, info| callback.on_end(info, outcome.as_ref()));
-    // A failure of the run itself says more than one of a callback that was told of it.
+    // A failure of the run itself says more than one of a callback that heard of it.
     let outcome = match (outcome, at_the_end) {
         (Ok(_), Err(error)) => Err(Error::of_callback(error.as_ref())),
         (outcome, _) => outcome,

@@ -110,7 +110,7 @@ pub struct RunOptions<R> {
     pub retention: Retention,
     /// What is left for failures.
     pub budget: Budget,
-    /// The number of the first attempt: a run that is gone on with counts on.
+    /// The number of the first attempt: a run that is resumed counts on.
     pub attempt: Attempt,
     /// The newest of them.
     pub newest: Option<(u64, String)>,

@@ -1,7 +1,7 @@
 //! What the ranks of one machine tell each other in one epoch: how many batches each has, one ahead of the one that it hands over. So
 //! nobody begins a step that another rank will not make.
 //!
-//! BOARD-1: that a rank's batches are all is told with a number that was told before: whoever sees the one sees the other.
+//! BOARD-1: that a rank's batches are complete is published after their number: whoever sees the one sees the other.
 //! BOARD-2: nobody waits here for longer than asked: whoever is called from Python looks after signals in between.
 //! BOARD-3: a rank that is waited for long is asked after. One that has returned is not waited for any more, and where no rank can go on the
 //!   wait is an error.

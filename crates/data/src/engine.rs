@@ -64,7 +64,7 @@ pub struct StreamOptions {
     pub threads: usize,
     /// In bytes.
     pub budget: u64,
-    /// Blocks that are put together anew have a multiple of so many rows.
+    /// Blocks that are rebuilt have a multiple of so many rows.
     pub batch: usize,
     /// How many rows are changed together, where they are not kept.
     pub chunk: Option<usize>,
@@ -336,7 +336,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Without it each freed block goes back to the kernel at once, and every page of the next one is made and cleared anew, which took a
+/// Without it each freed block goes back to the kernel at once, and every page of the next one is mapped and cleared again, which took a
 /// fifth of the CPU of reading Parquet. What one thread has freed must be there for another, or each would keep its own. It holds for all
 /// that the process allocates.
 fn keep_freed(bytes: u64) {

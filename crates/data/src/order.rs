@@ -2,7 +2,7 @@
 //!
 //! An epoch is a row of pieces. A piece is one unit, or with shuffled rows a window of units whose rows are permuted
 //! together. The row is dealt to the ranks in equal parts; when their number changes in the middle of an epoch, what each of them has
-//! left is put together again and dealt anew. So a position is two integers for each rank and each change, and nothing is
+//! left is put together and dealt again. So a position is two integers for each rank and each change, and nothing is
 //! asked of anybody.
 //!
 //! Rows may be counted or not, and what becomes of them may keep their number or not. What is counted is dealt by rows, the

@@ -1,4 +1,4 @@
-//! The readers of files: what is read is told as data (`ReadSpec`), and opened as a `Source`.
+//! The readers of files: what is read is described as data (`ReadSpec`), and opened as a `Source`.
 
 pub mod binary;
 pub(crate) mod compression;

@@ -11,7 +11,7 @@ const CHUNK: u64 = 7;
 /// A row by unit and place in it.
 type Row = (usize, u64);
 
-/// What is read, and how it is told of.
+/// What is read, and how it is shown.
 struct Data {
     rows: Vec<u64>,
     counted: bool,

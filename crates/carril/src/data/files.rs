@@ -216,7 +216,7 @@ impl<F: Format> Files<F> {
         self.file_option("ignore_missing_paths", true)
     }
 
-    /// So many damaged parts are passed over: files, row groups, ranges of lines. They are told of at the end of a pass.
+    /// So many damaged parts are passed over: files, row groups, ranges of lines. They are reported at the end of a pass.
     ///
     /// ```
     /// let files = carril::data::Files::images("photos/").max_errors(10);

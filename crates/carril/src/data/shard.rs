@@ -20,7 +20,7 @@ use crate::error::Result;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Uneven {
-    /// They are left out of the epoch, and how many is told once.
+    /// They are left out of the epoch, and how many is logged once.
     #[default]
     Drop,
     /// Every row is handed over; a rank that has no more gets copies of a row. A column `is_padding` marks them.

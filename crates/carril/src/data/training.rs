@@ -1,4 +1,4 @@
-//! Data sets of a run: given to the trainer, sent to the workers, dealt to them, and gone on with where a checkpoint left them.
+//! Data sets of a run: given to the trainer, sent to the workers, dealt to them, and resumed where a checkpoint left them.
 //!
 //! TRAIN-DATA-1: with each report goes how far this rank has read; a checkpoint keeps that of every rank.
 //! TRAIN-DATA-2: a run that goes on begins behind what was read before its checkpoint, also with another number of workers.

@@ -258,7 +258,7 @@ impl Tuner {
         self
     }
 
-    /// Runs the search to its end. A trial that fails is told of in the result, and does not end the search.
+    /// Runs the search to its end. A trial that fails is in the result, and does not end the search.
     ///
     /// A search of the same name and storage that did not finish goes on. Ctrl-C stops it.
     ///

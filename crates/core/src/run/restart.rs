@@ -1,7 +1,7 @@
-//! From one attempt to the next: what is kept, what begins anew.
+//! From one attempt to the next: what is kept, what is reset.
 //!
 //! RESTART-1: a new attempt begins when every process of the last one is gone and every checkpoint is settled.
-//! RESTART-3: a machine that is lost takes its ranks with it, and the group is placed anew.
+//! RESTART-3: a machine that is lost takes its ranks with it, and the group is placed again.
 //! RESTART-2: it goes on from the newest checkpoint that verifies, with the number of its report.
 
 use std::time::Duration;

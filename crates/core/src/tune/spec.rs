@@ -641,7 +641,7 @@ pub struct ExperimentSpec {
     pub begins_anew: bool,
     #[serde(default)]
     pub resume_errored: bool,
-    /// Those that failed begin anew, whatever checkpoints they have.
+    /// Those that failed start over, whatever checkpoints they have.
     #[serde(default)]
     pub restart_errored: bool,
     #[serde(default)]

@@ -181,7 +181,7 @@ fn look(
     }
     let mut tokens = Tokens::new(&sample[begin..end], dialect, Some(names.len())).map_err(|error| bad(error, begin))?;
     let mut kinds = vec![Kinds::ALL; names.len()];
-    // A record that is wrong is told when it is read: its unit may be passed over.
+    // A record that is wrong is an error when it is read: its unit may be passed over.
     while let Ok(true) = tokens.fill(ROWS) {
         for (column, kind) in kinds.iter_mut().enumerate() {
             *kind = *kind & Kinds::of(tokens.column(column), nulls);

@@ -74,7 +74,7 @@ pub(crate) fn open(files: Vec<FileRef>, common: &FileOptions, options: ImageOpti
     Ok(FileSource { schema: reader.layout.schema(), units, files, damages, reader: Box::new(reader) })
 }
 
-/// What cannot be read here is told when its unit is read.
+/// What cannot be read here is an error when its unit is read.
 fn common_mode(files: &[FileRef]) -> Mode {
     let mode = |file: &FileRef| Ok(file.read_start(HEADER).ok().and_then(|start| native_mode(&start).ok()));
     let modes = in_parallel(files, mode).unwrap_or_default();

@@ -71,7 +71,7 @@ pub(crate) fn open(
     let read: Vec<(&str, Schema)> = schemas.map(|(file, schema)| (file, only(schema, wanted))).collect();
     let own = unify(read.iter().map(|(file, schema)| (*file, schema)), Lacking::IsAnError)?;
     let mut layout = Layout::new(&own, &files, common.include_paths);
-    // A column that is not there is told with all that are.
+    // The error about a missing column lists all that there are.
     let all: Vec<String> = metadata.iter().flatten().next().map_or_else(Vec::new, |first| {
         let schema = Layout::new(first.schema(), &files, common.include_paths).schema();
         schema.fields().iter().map(|field| format!("`{}`", field.name())).collect()

@@ -29,7 +29,7 @@ pub(crate) struct Extent {
     pub end: Option<u64>,
 }
 
-/// How the ends of records are told from other line ends.
+/// How the ends of records are distinguished from other line ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ends {
     Lines,

@@ -155,7 +155,7 @@ fn look(file: &FileRef) -> Result<BTreeMap<String, Column>, DataError> {
             let Some(kind) = feature.kind else { continue };
             let (element, is_list) = (kind.element(), kind.len() > 1);
             let known = columns.entry(name).or_insert(Column { element: element.clone(), is_list });
-            // One kind per file: another is told when its record is read.
+            // One kind per file: another is an error when its record is read.
             known.is_list |= is_list;
         }
         if records.read > SAMPLE {

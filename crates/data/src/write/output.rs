@@ -12,7 +12,7 @@ use carril_store::{Storage, StoreError};
 use super::encoder::{Encoder, Format, Stopped};
 use crate::error::DataError;
 
-/// Directories for what is not yet in a storage are told apart by this and by the process.
+/// Names of directories for what is not yet in a storage differ by this and by the process.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 pub(super) struct Target {

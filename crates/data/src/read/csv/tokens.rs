@@ -3,7 +3,7 @@
 //! A record ends with `\n`, `\r\n` or `\r`; an empty line is none. Within quotes two quotes are one, and everything else is
 //! as it stands. A quote that does not begin a field is a character as others are.
 
-/// Where a field is: in the text, or in what was written anew because it had quotes or escapes in it.
+/// Where a field is: in the text, or in what was rewritten because it had quotes or escapes in it.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     begin: u32,
@@ -153,7 +153,7 @@ impl<'a> Tokens<'a> {
         Span { begin: begin as u32, end: end as u32 }
     }
 
-    /// Writes what is left of a field without quotes anew.
+    /// Rewrites the rest of a field without quotes.
     fn rest_of_field(&mut self) {
         loop {
             let end = self.to_special(self.at);

@@ -30,7 +30,7 @@ fn reader(bytes: &[u8]) -> Outcome<(Reader<'_>, ColorType)> {
     })
 }
 
-/// The decoder knows no palettes. Told that their indices are greys it gives them: this is where a file says what it has.
+/// The decoder has no palettes. It gives their indices where they are declared as greys: this is where a file says what it has.
 fn palette_entry(bytes: &[u8]) -> Option<usize> {
     let is_little = bytes.starts_with(b"II");
     let half = |at: usize| {
