@@ -25,6 +25,10 @@ pub fn open_with(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let opened = options.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
     let kind = match &opened {
         Ok(file) => file.metadata()?.file_type(),
+        // A file on which a file server holds a lease: it gives the lease back within a bound of the kernel's.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock && path.metadata()?.is_file() => {
+            return options.custom_flags(libc::O_NOCTTY).open(path);
+        }
         // A directory cannot be opened to be written, a pipe without a reader or a socket not at all.
         Err(error) => match path.metadata() {
             Ok(meta) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::EISDIR)) => meta.file_type(),

@@ -35,7 +35,7 @@ fn at(pieces: u64, rows: u64, own: u64) -> Position {
 }
 
 fn of_rank(epoch: u64, before: &str, position: &str) -> String {
-    let rules = r#"{"window": 100, "chunk": null, "local_shuffle": null}"#;
+    let rules = r#"{"window": 100, "chunk": null, "local_shuffle": null, "together": null}"#;
     let deal = r#"{"deals_rest": false, "stripes": false}"#;
     format!(
         r#"{{"format": 3, "seed": 7, "epoch": {epoch}, "rules": {rules}, "deal": {deal}, "before": {before}, "position": {position}}}"#
