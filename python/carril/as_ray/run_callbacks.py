@@ -81,12 +81,12 @@ class AsTrial(UserCallback):
         self._trial = Trial(
             trial_id=f"{run_context.run_id[:5]}_00000",
             config={"train_loop_config": run_context.train_loop_config or {}},
-            status=Trial.RUNNING,
             experiment_tag="0",
             trainable_name=run_context.name,
             local_path=run_context.path,
             resources=dict(run_context.scaling_config.total_resources),
         )
+        self._trial.status = Trial.RUNNING
         self._callback.setup(stop=None, num_samples=1, total_num_samples=1)
         self._tell("on_trial_start")
 
