@@ -7,6 +7,7 @@ each test knows that the fault has fired. A line that is being appended then sto
 import csv
 import json
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -456,14 +457,15 @@ def test_a_runtime_directory_that_is_full_for_a_moment_costs_no_report(
                 threading.Thread(target=relieve, daemon=True).start()
             train.report({"step": step})
 
-    runtime = tmp_path / "runtime"
-    runtime.mkdir(mode=0o700)
+    # Short, because the path of a socket is: the usual directory of a test would not do.
+    runtime = Path(tempfile.mkdtemp(prefix="r-"))
     flag, log = runtime / "full", tmp_path / "refused"
     carril.shutdown()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     monkeypatch.setenv("CARRIL_FAULT", f"full:{flag}:{log}")
     fit(function, storage, workers=1, config={"flag": str(flag), "log": str(log)}, name="tight")
     carril.shutdown()
+    shutil.rmtree(runtime)
     assert log.read_text().startswith("append"), "the log of the reports was refused"
     assert [row["step"] for row in lines(storage / "tight" / "result.json")] == list(range(6))
 

@@ -33,7 +33,15 @@ class Builder:
     def __init__(self, storage: Path, name: str = "search", **record: Any) -> None:
         self.path = storage / name
         self.path.mkdir(parents=True)
-        self.record = {"name": name, "created": 1.0, "ended": 9.0, "metric": "loss", "mode": "min", **record}
+        self.record = {
+            "name": name,
+            "id": "3f2a1c0ffee",
+            "created": 1.0,
+            "ended": 9.0,
+            "metric": "loss",
+            "mode": "min",
+            **record,
+        }
         self.record.setdefault("status", "finished")
         (self.path / "experiment.json").write_text(json.dumps(self.record))
         self._trials = (self.path / "trials.jsonl").open("a")

@@ -16,8 +16,8 @@ use thiserror::Error;
 /// So often it is tried to remove a directory.
 const REMOVALS: usize = 5;
 
-/// Socket paths end at 108 bytes on Linux; the names in the directory need some of them.
-const LONGEST: usize = 80;
+/// Socket paths end at 107 bytes on Linux; `/carril-UID/<8 hex>/` and the longest name of a socket need some of them.
+const LONGEST: usize = 58;
 /// A directory without a lock may be one that is just being made.
 const FRESH: Duration = Duration::from_secs(60);
 
@@ -169,6 +169,12 @@ fn is_writable(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_socket_fits_behind_the_longest_directory() {
+        let below = format!("/carril-{}/{:08x}/mappers-{:08x}.sock", u32::MAX, 0, 0);
+        assert!(std::os::unix::net::SocketAddr::from_pathname("x".repeat(LONGEST) + &below).is_ok());
+    }
 
     #[test]
     fn what_is_alive_is_not_swept_and_what_is_dead_is() {

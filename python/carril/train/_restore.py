@@ -144,8 +144,12 @@ class _Kept:
     def _read(self, name: str) -> bytes:
         try:
             data = self.place.read(name)
-        except OSError as error:
-            raise NotFoundError(f"`{name}` of the run `{self.where}` cannot be read: {error.strerror}") from error
+        except StorageError as error:
+            path = os.path.join(self.where, name)
+            is_local = self.filesystem is None and not is_uri(self.where)
+            if not is_local or os.path.isfile(path) or not os.path.lexists(path):
+                raise
+            raise _DamagedError(error.message, hints=error.hints) from error
         if data is None:
             raise NotFoundError(
                 f"the run `{self.where}` has no `{name}`",

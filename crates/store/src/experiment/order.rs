@@ -109,11 +109,22 @@ fn is_possible(lines: &[Metrics]) -> bool {
 /// A line without a time stays behind the one before it.
 fn sort_by_time(lines: &mut Vec<Metrics>) {
     let mut last = 0.0;
-    let mut timed: Vec<(f64, Metrics)> = Vec::with_capacity(lines.len());
+    let mut timed: Vec<(f64, (u8, u64), Metrics)> = Vec::with_capacity(lines.len());
     for line in lines.drain(..) {
         last = number(&line, "at").unwrap_or(last);
-        timed.push((last, line));
+        timed.push((last, among_equals(&line), line));
     }
-    timed.sort_by(|(left, _), (right, _)| left.total_cmp(right));
-    lines.extend(timed.into_iter().map(|(_, line)| line));
+    timed.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+    lines.extend(timed.into_iter().map(|(.., line)| line));
+}
+
+/// Of lines of one moment a trial is made before anything else is said of it, and ends last.
+fn among_equals(line: &Metrics) -> (u8, u64) {
+    match event_of(line) {
+        OPENED | RESUMED => (0, 0),
+        "made" => (1, trial_of(line).unwrap_or(0)),
+        "ended" => (3, 0),
+        CLOSED => (4, 0),
+        _ => (2, 0),
+    }
 }
