@@ -5,6 +5,8 @@ PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 UV_INSTALL := $(UV) pip install --quiet --compile-bytecode --python $(PY)
 export PYO3_PYTHON := $(abspath $(PY))
+# Tests mostly wait for processes: one file of them more than there are cores at a time keeps the cores busy.
+SIDE_BY_SIDE := -n 3 --dist loadfile
 # What a shell starts in the background, or nohup, ignores these; the tests send them.
 INTERRUPTIBLE := env --default-signal=HUP,INT,QUIT
 
@@ -79,7 +81,7 @@ test-rust: $(UV)
 test-python: $(VENV)/.test $(VENV)/.installed
 	cargo build --quiet --release --package carril-testkit
 	cargo build --quiet --release --manifest-path tools/test-s3/Cargo.toml --target-dir target
-	$(INTERRUPTIBLE) $(PY) -m pytest python/tests
+	$(INTERRUPTIBLE) $(PY) -m pytest $(SIDE_BY_SIDE) python/tests
 
 ## Every example, and the scripts of the README and the docs
 test-examples: $(VENV)/.test $(VENV)/.installed

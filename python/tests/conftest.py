@@ -4,6 +4,7 @@ The session has a temporary directory of its own (`TMPDIR`, and no `XDG_RUNTIME_
 ours, and a mark in the environment, which every process that descends from the tests carries. After each test there
 must be no process with that mark, no temporary file, no segment in /dev/shm and no listening port, apart from the one
 head that the `head` fixture shares. A zombie is no process: where PID 1 does not reap, one that was daemonised stays.
+Sessions run side by side (`pytest -n`): each process of pytest is one, and a segment that another one uses is not ours.
 """
 
 import os
@@ -19,9 +20,10 @@ import pytest
 _MARK = f"CARRIL_TEST_SESSION={uuid.uuid4().hex}"
 _PATIENCE_S = 15.0
 
-# pytest's own directories outlive the session, for whoever looks into a failure.
+# pytest's own directories outlive the session, for whoever looks into a failure. Sessions that run side by side inherit the variable and
+# lie beside each other: one inside the other would make the paths of sockets too long.
 os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-_TEMPORARY = Path(tempfile.mkdtemp(prefix="ct-"))
+_TEMPORARY = Path(tempfile.mkdtemp(prefix="ct-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"]))
 tempfile.tempdir = str(_TEMPORARY)
 os.environ["TMPDIR"] = str(_TEMPORARY)
 os.environ.pop("XDG_RUNTIME_DIR", None)
@@ -150,6 +152,25 @@ def _temporary_entries() -> set[str]:
     return found
 
 
+def _segments_left(before: set[str]) -> list[str]:
+    """New segments in /dev/shm, apart from those that processes of other sessions have mapped."""
+    new = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")} - {f"/dev/shm/{name}" for name in before}
+    if new:
+        ours = {os.getpid(), *(process.pid for process in processes())}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) not in ours:
+                new -= _mapped(int(entry))
+    return sorted(new)
+
+
+def _mapped(pid: int) -> set[str]:
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return set()
+    return {line.split(maxsplit=5)[5] for line in lines if "/dev/shm/" in line}
+
+
 class _Before(NamedTuple):
     """What was there when a test began: an earlier test's leftovers are reported once, after that test."""
 
@@ -176,7 +197,7 @@ def _leftovers(before: _Before) -> list[str]:
     found = [f"{process}" for process in living if process.pid not in before.processes]
     kept = before.entries | {shared.directory for shared in _shared}
     found.extend(sorted(_temporary_entries() - kept))
-    found.extend(f"/dev/shm/{name}" for name in sorted(set(os.listdir("/dev/shm")) - before.segments))
+    found.extend(_segments_left(before.segments))
     kept_processes = [*zygotes, *nurseries]
     found.extend(_listeners([os.getpid(), *heads, *(process.pid for process in kept_processes)]))
     return found
