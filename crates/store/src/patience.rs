@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn patience_1_the_second_refusal_is_waited_for_less_and_a_success_forgives() {
-        let full = || StoreError::io("write", Path::new("file"))(io::Error::from(io::ErrorKind::StorageFull));
+        let full = || StoreError::io("write", Path::new("file"))(io::Error::from_raw_os_error(nix::libc::ENOSPC));
         let is_given_up = AtomicBool::new(true);
         let began = Instant::now();
         assert!(tried(&is_given_up, || true, || Err::<(), _>(full())).is_err());
