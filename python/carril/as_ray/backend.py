@@ -32,7 +32,7 @@ class Backend:
 
 
 class WorkerGroup:
-    """What a hook is told of the workers: how many there are."""
+    """The worker group as a hook sees it: how many workers there are."""
 
     def __init__(self, num_workers: int) -> None:
         self.num_workers = num_workers

@@ -1,6 +1,6 @@
 """`ray.train.callbacks` of Ray 1.x: what `Trainer.run(callbacks=[…])` was given, on top of carril's own callbacks.
 
-Each is told of the beginning with the run's directory, of every report with the results of all workers, and of the end.
+Each is called at the start with the run's directory, for every report with the results of all workers, and at the end.
 To the results belong the three fields that Ray 1.x added.
 """
 

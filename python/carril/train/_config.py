@@ -197,7 +197,7 @@ class ScalingConfig(Config):
 
     @property
     def _told_resources(self) -> dict[str, float]:
-        """What scripts are told that a worker has: in Ray a worker with a GPU counts no CPU unless one is asked for."""
+        """The resources of a worker as scripts see them: in Ray a worker with a GPU counts no CPU unless one is asked for."""
         told = self.worker_resources
         if not under_as_ray():
             return told
